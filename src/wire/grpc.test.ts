@@ -1,0 +1,145 @@
+import * as grpc from "@grpc/grpc-js";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { OpenShellError } from "../common/errors.ts";
+import {
+  addService,
+  createChannel,
+  createServer,
+  grpcClient,
+  type Implementation,
+  localClient,
+  openshell,
+} from "./index.ts";
+
+type Service = typeof openshell.OpenShell;
+
+const implementation: Implementation<Service, string> = {
+  health: async (_request, context) => ({ version: `seen by ${context.principal}` }),
+  async getSandbox(request) {
+    throw new OpenShellError("not-found", `sandbox ${request.name} not found`, {
+      reason: "SandboxNotFound",
+      violations: [{ field: "name", description: "no such sandbox" }],
+      retryAfterMs: 1500,
+    });
+  },
+  async *execSandbox(request) {
+    for (const word of request.command) yield { payload: { case: "stdout", value: { data: Buffer.from(word) } } };
+    yield { payload: { case: "exit", value: { exitCode: 7 } } };
+  },
+  async pushSandboxLogs(requests) {
+    let lines = 0;
+    for await (const request of requests) lines += request.logs.length;
+    if (lines !== 3) throw new OpenShellError("data-loss", `${lines} lines`);
+    return {};
+  },
+  async *forwardTcp(requests) {
+    for await (const frame of requests) yield frame;
+  },
+};
+
+let server: grpc.Server;
+let channel: grpc.Client;
+
+beforeEach(async () => {
+  server = createServer();
+  addService(server, openshell.OpenShell, implementation, (context) => {
+    if (context.header("x-refuse") !== undefined) throw new OpenShellError("unauthenticated", "refused");
+    return "grpc";
+  });
+  const port = await new Promise<number>((resolve, reject) => {
+    server.bindAsync("127.0.0.1:0", grpc.ServerCredentials.createInsecure(), (error, bound) =>
+      error ? reject(error) : resolve(bound),
+    );
+  });
+  channel = createChannel(`127.0.0.1:${port}`, grpc.credentials.createInsecure());
+});
+
+afterEach(() => {
+  channel.close();
+  server.forceShutdown();
+});
+
+describe.each(["over a socket", "in this process"])("a typed client %s", (where) => {
+  const client = () =>
+    where === "over a socket"
+      ? grpcClient(openshell.OpenShell, channel)
+      : localClient(openshell.OpenShell, implementation, "local");
+
+  it("calls a unary method and hands the principal over", async () => {
+    expect((await client().health({})).version).toMatch(/^seen by (grpc|local)$/);
+  });
+
+  it("keeps code, message and details of an error", async () => {
+    const error = await client()
+      .getSandbox({ name: "x" })
+      .catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({
+      code: "not-found",
+      message: "sandbox x not found",
+      details: {
+        reason: "SandboxNotFound",
+        retryAfterMs: 1500,
+        violations: [{ field: "name", description: "no such sandbox" }],
+      },
+    });
+  });
+
+  it("streams responses in order", async () => {
+    const seen: string[] = [];
+    for await (const event of client().execSandbox({ command: ["a", "b"] })) {
+      seen.push(
+        event.payload.case === "stdout" ? Buffer.from(event.payload.value.data).toString() : String(event.payload.case),
+      );
+    }
+    expect(seen).toEqual(["a", "b", "exit"]);
+  });
+
+  it("streams requests", async () => {
+    async function* requests() {
+      for (let line = 0; line < 3; line += 1) yield { logs: [{ message: String(line) }] };
+    }
+    await expect(client().pushSandboxLogs(requests())).resolves.toBeDefined();
+  });
+
+  it("carries 32 MiB both ways at once without losing a byte", async () => {
+    const chunk = Buffer.alloc(64 * 1024, 7);
+    async function* requests() {
+      for (let index = 0; index < 512; index += 1) yield { payload: { case: "data" as const, value: chunk } };
+    }
+    let bytes = 0;
+    for await (const frame of client().forwardTcp(requests())) {
+      if (frame.payload.case === "data") bytes += frame.payload.value.length;
+    }
+    expect(bytes).toBe(512 * chunk.length);
+  });
+
+  it("answers a method nobody implements with unimplemented", async () => {
+    await expect(client().getDraftPolicy({})).rejects.toMatchObject({ code: "unimplemented" });
+  });
+});
+
+it("authenticates before it says that a method is not implemented", async () => {
+  const call = grpcClient(openshell.OpenShell, channel).getDraftPolicy({}, { headers: { "x-refuse": "1" } });
+  await expect(call).rejects.toMatchObject({ code: "unauthenticated" });
+});
+
+it("cancels the handler when the client leaves the stream", async () => {
+  const { promise, resolve } = Promise.withResolvers<unknown>();
+  const waiting: Implementation<Service, string> = {
+    async *watchSandbox(_request, context) {
+      yield {};
+      await new Promise<void>((wake) => context.signal.addEventListener("abort", () => wake(), { once: true }));
+      resolve(context.signal.reason);
+    },
+  };
+  const second = createServer();
+  addService(second, openshell.OpenShell, waiting, () => "grpc");
+  const port = await new Promise<number>((bound) =>
+    second.bindAsync("127.0.0.1:0", grpc.ServerCredentials.createInsecure(), (_error, number) => bound(number)),
+  );
+  const own = createChannel(`127.0.0.1:${port}`, grpc.credentials.createInsecure());
+  for await (const _event of grpcClient(openshell.OpenShell, own).watchSandbox({})) break;
+  await expect(promise).resolves.toMatchObject({ code: "cancelled" });
+  own.close();
+  second.forceShutdown();
+});

@@ -1,0 +1,21 @@
+/** The wire: messages and services generated from proto/, and gRPC over them. */
+export * as boundary from "./gen/boundary_pb.js";
+export * as compute from "./gen/compute_driver_pb.js";
+export * as datamodel from "./gen/datamodel_pb.js";
+export * as extension from "./gen/extension_pb.js";
+export * as openshell from "./gen/openshell_pb.js";
+export * as options from "./gen/options_pb.js";
+export * as sandbox from "./gen/sandbox_pb.js";
+export {
+  addService,
+  type CallContext,
+  type CallOptions,
+  type Client,
+  createChannel,
+  createServer,
+  grpcClient,
+  type Handler,
+  type Implementation,
+  localClient,
+} from "./grpc.ts";
+export { codeOfStatus, fromServiceError, statusNumber, toServiceError } from "./status.ts";

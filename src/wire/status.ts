@@ -1,0 +1,100 @@
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { anyPack, anyUnpack, DurationSchema } from "@bufbuild/protobuf/wkt";
+import { Metadata, type ServiceError, status as Status } from "@grpc/grpc-js";
+import { type ErrorCode, OpenShellError, type OpenShellErrorOptions } from "../common/errors.ts";
+import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema, StatusSchema } from "./gen/rpc_pb.js";
+
+const numbers: Readonly<Record<ErrorCode, number>> = {
+  cancelled: Status.CANCELLED,
+  unknown: Status.UNKNOWN,
+  "invalid-argument": Status.INVALID_ARGUMENT,
+  "deadline-exceeded": Status.DEADLINE_EXCEEDED,
+  "not-found": Status.NOT_FOUND,
+  "already-exists": Status.ALREADY_EXISTS,
+  "permission-denied": Status.PERMISSION_DENIED,
+  "resource-exhausted": Status.RESOURCE_EXHAUSTED,
+  "failed-precondition": Status.FAILED_PRECONDITION,
+  aborted: Status.ABORTED,
+  "out-of-range": Status.OUT_OF_RANGE,
+  unimplemented: Status.UNIMPLEMENTED,
+  internal: Status.INTERNAL,
+  unavailable: Status.UNAVAILABLE,
+  "data-loss": Status.DATA_LOSS,
+  unauthenticated: Status.UNAUTHENTICATED,
+};
+
+const codes = new Map<number, ErrorCode>(Object.entries(numbers).map(([code, number]) => [number, code as ErrorCode]));
+
+/** Trailer in which gRPC carries google.rpc.Status. */
+const detailsTrailer = "grpc-status-details-bin";
+const errorDomain = "openshell.ai";
+
+/** gRPC's status code number of an error code. */
+export function statusNumber(code: ErrorCode): number {
+  return numbers[code];
+}
+
+/** The error code of a gRPC status number; numbers outside the set are `unknown`. */
+export function codeOfStatus(number: number): ErrorCode {
+  return codes.get(number) ?? "unknown";
+}
+
+/**
+ * What gRPC sends for an error. The rich details repeat code and message exactly, since clients drop details that disagree.
+ * The cause of an internal error stays here.
+ */
+export function toServiceError(error: OpenShellError): { code: number; details: string; metadata: Metadata } {
+  const metadata = new Metadata();
+  const code = numbers[error.code];
+  const { violations, reason, retryAfterMs, metadata: info } = error.details;
+  const details = [];
+  if (violations !== undefined && violations.length > 0) {
+    details.push(
+      anyPack(BadRequestSchema, create(BadRequestSchema, { fieldViolations: violations.map((one) => ({ ...one })) })),
+    );
+  }
+  if (reason !== undefined || info !== undefined) {
+    const message = create(ErrorInfoSchema, { reason: reason ?? "", domain: errorDomain, metadata: { ...info } });
+    details.push(anyPack(ErrorInfoSchema, message));
+  }
+  if (retryAfterMs !== undefined) {
+    const retryDelay = create(DurationSchema, {
+      seconds: BigInt(Math.floor(retryAfterMs / 1000)),
+      nanos: Math.round(retryAfterMs % 1000) * 1_000_000,
+    });
+    details.push(anyPack(RetryInfoSchema, create(RetryInfoSchema, { retryDelay })));
+  }
+  if (details.length > 0) {
+    const status = create(StatusSchema, { code, message: error.message, details });
+    metadata.set(detailsTrailer, Buffer.from(toBinary(StatusSchema, status)));
+  }
+  return { code, details: error.message, metadata };
+}
+
+/** The OpenShellError a client sees for a gRPC failure. */
+export function fromServiceError(error: ServiceError): OpenShellError {
+  return new OpenShellError(codeOfStatus(error.code), error.details || error.message, {
+    ...readDetails(error),
+    cause: error,
+  });
+}
+
+function readDetails(error: ServiceError): OpenShellErrorOptions {
+  const [trailer] = error.metadata?.get(detailsTrailer) ?? [];
+  if (!(trailer instanceof Uint8Array)) return {};
+  const found: { -readonly [K in keyof OpenShellErrorOptions]: OpenShellErrorOptions[K] } = {};
+  for (const detail of fromBinary(StatusSchema, trailer).details) {
+    const badRequest = anyUnpack(detail, BadRequestSchema);
+    if (badRequest !== undefined) found.violations = badRequest.fieldViolations;
+    const info = anyUnpack(detail, ErrorInfoSchema);
+    if (info !== undefined) {
+      found.reason = info.reason;
+      found.metadata = info.metadata;
+    }
+    const retry = anyUnpack(detail, RetryInfoSchema);
+    if (retry?.retryDelay !== undefined) {
+      found.retryAfterMs = Number(retry.retryDelay.seconds) * 1000 + retry.retryDelay.nanos / 1_000_000;
+    }
+  }
+  return found;
+}
