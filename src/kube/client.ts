@@ -1,0 +1,400 @@
+import type { IncomingMessage } from "node:http";
+import { backoffMs, deadline, sleep } from "../common/async.ts";
+import { OpenShellError } from "../common/errors.ts";
+import { pathOf } from "./_paths.ts";
+import { type Exchange, readLines, readText, Transport } from "./_transport.ts";
+import { type ClusterAccess, defaultAccess } from "./access.ts";
+import { errorFromAnswer, errorFromConnection, isNotFound } from "./errors.ts";
+import type {
+  CallOptions,
+  DeleteOptions,
+  KubeClient,
+  KubeObject,
+  List,
+  ListOptions,
+  Live,
+  Patch,
+  PatchOptions,
+  RequestRecord,
+  Resource,
+  WatchEvent,
+  WatchOptions,
+  WriteOptions,
+} from "./types.ts";
+
+export interface KubeClientOptions {
+  /** Who asks, such as `openshell-driver`: User-Agent and default field manager. */
+  readonly component: string;
+  /** @default the Pod's own access, or the default kubeconfig outside a cluster */
+  readonly access?: ClusterAccess;
+  /** A kubeconfig file; only without `access`. */
+  readonly kubeconfig?: string;
+  /** Told of every answer, those that are repeated too. Must not throw. */
+  readonly onRequest?: (record: RequestRecord) => void;
+  /** Milliseconds for a call that names no other. @default 30000 */
+  readonly deadlineMs?: number;
+}
+
+interface Call {
+  readonly verb: RequestRecord["verb"];
+  /** As in `create pods default/web`; begins every error message. */
+  readonly text: string;
+  readonly resource: string;
+  readonly exchange: Omit<Exchange, "signal">;
+  readonly options: CallOptions;
+}
+
+const patchTypes = {
+  merge: "application/merge-patch+json",
+  json: "application/json-patch+json",
+  apply: "application/apply-patch+yaml",
+} as const;
+
+/** Repeats of a read whose connection broke. A 429 is repeated until the deadline. */
+const maxReadRepeats = 2;
+/** A stream may take this much longer than the time after which the server should have ended it. */
+const watchOverdueMs = 30_000;
+const watchHeadMs = 30_000;
+
+/** Opens access to a cluster. Nothing is sent yet. */
+export async function createKubeClient(options: KubeClientOptions): Promise<KubeClient> {
+  return new HttpKubeClient(options.access ?? (await defaultAccess(options.kubeconfig)), options);
+}
+
+class HttpKubeClient implements KubeClient {
+  readonly namespace: string;
+  readonly #transport: Transport;
+  readonly #component: string;
+  readonly #onRequest: (record: RequestRecord) => void;
+  readonly #deadlineMs: number;
+
+  constructor(access: ClusterAccess, options: KubeClientOptions) {
+    this.namespace = access.namespace;
+    this.#transport = new Transport(access, options.component);
+    this.#component = options.component;
+    this.#onRequest = options.onRequest ?? (() => undefined);
+    this.#deadlineMs = options.deadlineMs ?? 30_000;
+  }
+
+  async create<T extends KubeObject>(
+    resource: Resource<T>,
+    namespace: string | undefined,
+    body: T,
+    options: WriteOptions = {},
+  ): Promise<Live<T>> {
+    const name = body.metadata?.name ?? body.metadata?.generateName ?? "";
+    const path = pathOf(resource, namespace, undefined, undefined, this.#writeQuery(options));
+    return (await this.#json({
+      verb: "create",
+      text: `create ${describe(resource, namespace, name)}`,
+      resource: resource.plural,
+      exchange: { method: "POST", path, body: jsonBody({ ...typeOf(resource), ...body }) },
+      options,
+    })) as Live<T>;
+  }
+
+  async review<T extends KubeObject>(resource: Resource<T>, body: T, options: CallOptions = {}): Promise<T> {
+    return await this.create(resource, undefined, body, options);
+  }
+
+  async get<T extends KubeObject>(
+    resource: Resource<T>,
+    namespace: string | undefined,
+    name: string,
+    options: CallOptions = {},
+  ): Promise<Live<T>> {
+    return (await this.#json({
+      verb: "get",
+      text: `get ${describe(resource, namespace, name)}`,
+      resource: resource.plural,
+      exchange: { method: "GET", path: pathOf(resource, namespace, name) },
+      options,
+    })) as Live<T>;
+  }
+
+  async find<T extends KubeObject>(
+    resource: Resource<T>,
+    namespace: string | undefined,
+    name: string,
+    options: CallOptions = {},
+  ): Promise<Live<T> | undefined> {
+    return await undefinedWhenNotFound(this.get(resource, namespace, name, options));
+  }
+
+  async list<T extends KubeObject>(
+    resource: Resource<T>,
+    namespace: string | undefined,
+    options: ListOptions = {},
+  ): Promise<List<T>> {
+    const signal = deadline(options.deadlineMs ?? this.#deadlineMs, options.signal);
+    const items: Live<T>[] = [];
+    let next: string | undefined;
+    for (;;) {
+      const path = pathOf(resource, namespace, undefined, undefined, {
+        limit: options.pageSize ?? 500,
+        labelSelector: options.labelSelector,
+        fieldSelector: options.fieldSelector,
+        continue: next,
+      });
+      const page = (await this.#json({
+        verb: "list",
+        text: `list ${describe(resource, namespace)}`,
+        resource: resource.plural,
+        exchange: { method: "GET", path },
+        options: { ...options, signal },
+      })) as { items?: Live<T>[]; metadata?: { resourceVersion?: string; continue?: string } };
+      // The items of a list carry neither apiVersion nor kind; those that a watch sends do.
+      for (const item of page.items ?? []) items.push({ ...typeOf(resource), ...item });
+      next = page.metadata?.continue || undefined;
+      if (next === undefined) return { items, resourceVersion: page.metadata?.resourceVersion ?? "" };
+    }
+  }
+
+  async delete(
+    resource: Resource,
+    namespace: string | undefined,
+    name: string,
+    options: DeleteOptions = {},
+  ): Promise<void> {
+    const { preconditions, propagationPolicy, gracePeriodSeconds, dryRun } = options;
+    const body = { kind: "DeleteOptions", apiVersion: "v1", preconditions, propagationPolicy, gracePeriodSeconds };
+    await this.#json({
+      verb: "delete",
+      text: `delete ${describe(resource, namespace, name)}`,
+      resource: resource.plural,
+      exchange: {
+        method: "DELETE",
+        path: pathOf(resource, namespace, name, undefined, { dryRun: dryRun ? "All" : undefined }),
+        body: jsonBody(body),
+      },
+      options,
+    });
+  }
+
+  async patch<T extends KubeObject>(
+    resource: Resource<T>,
+    namespace: string | undefined,
+    name: string,
+    patch: Patch,
+    options: PatchOptions = {},
+  ): Promise<Live<T>> {
+    const query = { ...this.#writeQuery(options), force: patch.type === "apply" ? (patch.force ?? false) : undefined };
+    const body = patch.type === "apply" ? { ...typeOf(resource), ...patch.body } : patch.body;
+    return (await this.#json({
+      verb: "patch",
+      text: `patch ${describe(resource, namespace, name, options.subresource)}`,
+      resource: options.subresource === undefined ? resource.plural : `${resource.plural}/${options.subresource}`,
+      exchange: {
+        method: "PATCH",
+        path: pathOf(resource, namespace, name, options.subresource, query),
+        body: { contentType: patchTypes[patch.type], text: JSON.stringify(body) },
+      },
+      options,
+    })) as Live<T>;
+  }
+
+  async *watch<T extends KubeObject>(
+    resource: Resource<T>,
+    namespace: string | undefined,
+    options: WatchOptions,
+  ): AsyncGenerator<WatchEvent<T>> {
+    const { timeoutSeconds, resourceVersion, labelSelector, fieldSelector } = options;
+    const text = `watch ${describe(resource, namespace)}`;
+    const path = pathOf(resource, namespace, undefined, undefined, {
+      watch: 1,
+      allowWatchBookmarks: true,
+      resourceVersion,
+      timeoutSeconds,
+      labelSelector,
+      fieldSelector,
+    });
+    const silent = new AbortController();
+    const signal = options.signal ? AbortSignal.any([options.signal, silent.signal]) : silent.signal;
+    let timer = setTimeout(() => silent.abort(), watchHeadMs);
+    let answer: IncomingMessage | undefined;
+    try {
+      answer = await this.#exchange({
+        verb: "watch",
+        text,
+        resource: resource.plural,
+        exchange: { method: "GET", path, longLived: true },
+        options: { signal },
+      });
+      clearTimeout(timer);
+      // The server should end the stream itself. When it does not, the connection is dead without having said so.
+      timer = setTimeout(() => silent.abort(), timeoutSeconds * 1000 + watchOverdueMs);
+      for await (const line of readLines(answer)) yield watchEvent<T>(text, line);
+    } catch (error) {
+      if (error instanceof OpenShellError && !silent.signal.aborted) throw error;
+      if (options.signal?.aborted) throw cancelled(text, error);
+      if (silent.signal.aborted) throw errorFromConnection(text, "the stream fell silent");
+      throw errorFromConnection(text, error);
+    } finally {
+      clearTimeout(timer);
+      answer?.destroy();
+    }
+  }
+
+  async apiVersionsOf(group: string, options: CallOptions = {}): Promise<string[]> {
+    const found = (await undefinedWhenNotFound(this.raw(`/apis/${group}`, options))) as
+      | { versions?: { version: string }[]; preferredVersion?: { version: string } }
+      | undefined;
+    const versions = found?.versions?.map((v) => v.version) ?? [];
+    const preferred = found?.preferredVersion?.version;
+    return preferred === undefined ? versions : [preferred, ...versions.filter((version) => version !== preferred)];
+  }
+
+  async resourcesOf(group: string, version: string, options: CallOptions = {}): Promise<string[]> {
+    const path = group === "" ? `/api/${version}` : `/apis/${group}/${version}`;
+    const found = (await undefinedWhenNotFound(this.raw(path, options))) as
+      | { resources?: { name: string }[] }
+      | undefined;
+    return found?.resources?.map((resource) => resource.name).filter((name) => !name.includes("/")) ?? [];
+  }
+
+  async raw(path: string, options: CallOptions = {}): Promise<unknown> {
+    return await this.#json({
+      verb: "get",
+      text: `get ${path}`,
+      resource: path,
+      exchange: { method: "GET", path },
+      options,
+    });
+  }
+
+  async text(path: string, options: CallOptions = {}): Promise<string> {
+    return await this.#text({
+      verb: "get",
+      text: `get ${path}`,
+      resource: path,
+      exchange: { method: "GET", path },
+      options,
+    });
+  }
+
+  close(): void {
+    this.#transport.close();
+  }
+
+  #writeQuery(options: WriteOptions): { fieldManager: string; dryRun: string | undefined } {
+    return { fieldManager: options.fieldManager ?? this.#component, dryRun: options.dryRun ? "All" : undefined };
+  }
+
+  async #json(call: Call): Promise<unknown> {
+    const text = await this.#text(call);
+    try {
+      return JSON.parse(text);
+    } catch (cause) {
+      throw new OpenShellError("internal", `cannot ${call.text}: the API server's answer is not JSON`, { cause });
+    }
+  }
+
+  async #text(call: Call): Promise<string> {
+    const ms = call.options.deadlineMs ?? this.#deadlineMs;
+    const signal = deadline(ms, call.options.signal);
+    try {
+      for (let repeat = 0; ; repeat += 1) {
+        try {
+          return await readText(await this.#exchange({ ...call, options: { signal } }));
+        } catch (error) {
+          const broken = !(error instanceof OpenShellError);
+          if (signal.aborted || !broken || call.exchange.method !== "GET" || repeat >= maxReadRepeats) throw error;
+          await sleep(backoffMs(repeat), signal);
+        }
+      }
+    } catch (error) {
+      if (error instanceof OpenShellError) throw error;
+      if (call.options.signal?.aborted) throw cancelled(call.text, error);
+      if (!signal.aborted) throw errorFromConnection(call.text, error);
+      throw new OpenShellError("deadline-exceeded", `cannot ${call.text}: no answer within ${ms} ms`, { cause: error });
+    }
+  }
+
+  /** The head of an answer that is a success. Waits where the server asks to, until the signal aborts. */
+  async #exchange(call: Call): Promise<IncomingMessage> {
+    const { signal = new AbortController().signal } = call.options;
+    let refreshCredentials = false;
+    for (;;) {
+      const startedAt = performance.now();
+      const report = (code: number): void =>
+        this.#onRequest({ verb: call.verb, resource: call.resource, code, durationMs: performance.now() - startedAt });
+      let answer: IncomingMessage;
+      try {
+        answer = await this.#transport.send({ ...call.exchange, signal, refreshCredentials });
+      } catch (error) {
+        report(0);
+        throw error;
+      }
+      const code = answer.statusCode ?? 0;
+      report(code);
+      if (code < 300) return answer;
+      const body = parsed(await readText(answer));
+      const wait = waitSeconds(code, answer.headers["retry-after"]);
+      if (wait !== undefined) {
+        await sleep(wait * 1000 * (1 + Math.random() / 2), signal);
+      } else if (code === 401 && !refreshCredentials) {
+        refreshCredentials = true;
+      } else {
+        throw errorFromAnswer(call.text, code, body, answer.headers["retry-after"]);
+      }
+    }
+  }
+}
+
+/** Seconds the server wants us to wait, or undefined when the answer is final. */
+function waitSeconds(code: number, retryAfter: string | undefined): number | undefined {
+  const seconds = Number(retryAfter ?? Number.NaN);
+  if (code === 429) return Number.isFinite(seconds) ? Math.max(seconds, 0.1) : 1;
+  return code === 503 && Number.isFinite(seconds) ? Math.max(seconds, 0.1) : undefined;
+}
+
+function watchEvent<T extends KubeObject>(text: string, line: string): WatchEvent<T> {
+  const event = (parsed(line) ?? {}) as { type?: unknown; object?: { code?: unknown } };
+  switch (event.type) {
+    case "ADDED":
+    case "MODIFIED":
+    case "DELETED":
+    case "BOOKMARK":
+      return event as WatchEvent<T>;
+    case "ERROR":
+      throw errorFromAnswer(text, typeof event.object?.code === "number" ? event.object.code : 500, event.object);
+    default:
+      throw new OpenShellError("data-loss", `cannot ${text}: a line is no watch event: ${line.slice(0, 200)}`);
+  }
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+function cancelled(text: string, cause: unknown): OpenShellError {
+  return new OpenShellError("cancelled", `${text}: cancelled`, { cause });
+}
+
+async function undefinedWhenNotFound<T>(call: Promise<T>): Promise<T | undefined> {
+  try {
+    return await call;
+  } catch (error) {
+    if (isNotFound(error)) return undefined;
+    throw error;
+  }
+}
+
+function describe(resource: Resource, namespace: string | undefined, name?: string, subresource?: string): string {
+  const what = subresource === undefined ? resource.plural : `${resource.plural}/${subresource}`;
+  const where = [namespace, name].filter((part) => part !== undefined && part !== "").join("/");
+  return where === "" ? what : `${what} ${where}`;
+}
+
+function typeOf(resource: Resource): { apiVersion: string; kind: string } {
+  const { group, version, kind } = resource;
+  return { apiVersion: group === "" ? version : `${group}/${version}`, kind };
+}
+
+function jsonBody(value: unknown): { contentType: string; text: string } {
+  return { contentType: "application/json", text: JSON.stringify(value) };
+}

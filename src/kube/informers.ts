@@ -1,0 +1,61 @@
+import { Informer, type InformerOptions } from "./informer.ts";
+import type { KubeClient, KubeObject, Resource } from "./types.ts";
+
+/** What one shared watch covers. */
+export interface InformerScope {
+  readonly namespace?: string;
+  readonly labelSelector?: string;
+  readonly fieldSelector?: string;
+}
+
+/** Informers that are shared: one for each (resource, namespace, selectors), started by who asks first. */
+export class Informers {
+  readonly #client: KubeClient;
+  readonly #options: Pick<InformerOptions<KubeObject>, "signal" | "onError" | "backoff">;
+  readonly #informers = new Map<string, Informer<KubeObject>>();
+
+  /** @param options.signal stops all of them */
+  constructor(client: KubeClient, options: Pick<InformerOptions<KubeObject>, "signal" | "onError" | "backoff"> = {}) {
+    this.#client = client;
+    this.#options = options;
+  }
+
+  of<T extends KubeObject>(resource: Resource<T>, scope: InformerScope = {}): Informer<T> {
+    const { group, version, plural } = resource;
+    const key = JSON.stringify([group, version, plural, scope.namespace, scope.labelSelector, scope.fieldSelector]);
+    const shared = this.#informers.get(key);
+    // The key names the resource, and a resource has one type of object.
+    if (shared) return shared as unknown as Informer<T>;
+    const informer = new Informer<T>({ client: this.#client, resource, ...scope, ...this.#options });
+    this.#informers.set(key, informer as unknown as Informer<KubeObject>);
+    return informer;
+  }
+
+  /** Resolves when each has had its first list. */
+  async synced(): Promise<void> {
+    await Promise.all([...this.#informers.values()].map((informer) => informer.synced));
+  }
+
+  get hasSynced(): boolean {
+    return [...this.#informers.values()].every((informer) => informer.hasSynced);
+  }
+
+  /** The sum over all, for metrics. */
+  get restarts(): number {
+    return [...this.#informers.values()].reduce((sum, informer) => sum + informer.stats.restarts, 0);
+  }
+
+  /** Stops the one of this scope, as when its namespace is gone. */
+  async stop(resource: Resource, scope: InformerScope = {}): Promise<void> {
+    const { group, version, plural } = resource;
+    const key = JSON.stringify([group, version, plural, scope.namespace, scope.labelSelector, scope.fieldSelector]);
+    const informer = this.#informers.get(key);
+    this.#informers.delete(key);
+    await informer?.stop();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all([...this.#informers.values()].map((informer) => informer.stop()));
+    this.#informers.clear();
+  }
+}
