@@ -1,0 +1,108 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { AsyncQueue, backoffMs, retry, withDeadline } from "./async.ts";
+import { OpenShellError } from "./errors.ts";
+
+describe("backoff", () => {
+  it("stays between half of the capped exponential and all of it", () => {
+    fc.assert(
+      fc.property(fc.nat({ max: 60 }), fc.double({ min: 0, max: 0.999, noNaN: true }), (attempt, random) => {
+        const full = Math.min(30_000, 100 * 2 ** attempt);
+        const delay = backoffMs(attempt, { random: () => random });
+        expect(delay).toBeGreaterThanOrEqual(full / 2);
+        expect(delay).toBeLessThanOrEqual(full);
+      }),
+    );
+  });
+});
+
+describe("retry", () => {
+  it("returns the first success and has counted the attempts", async () => {
+    const result = await retry(async (attempt) => (attempt < 2 ? Promise.reject(new Error("no")) : attempt), {
+      initialMs: 1,
+    });
+    expect(result).toBe(2);
+  });
+
+  it("ends after its attempts with the last error", async () => {
+    let calls = 0;
+    const failing = retry(async () => Promise.reject(new Error(`call ${++calls}`)), { attempts: 3, initialMs: 1 });
+    await expect(failing).rejects.toThrow("call 3");
+  });
+
+  it("does not repeat what is not retryable", async () => {
+    let calls = 0;
+    const failing = retry(async () => Promise.reject(new Error(`call ${++calls}`)), { retryable: () => false });
+    await expect(failing).rejects.toThrow("call 1");
+  });
+});
+
+describe("withDeadline", () => {
+  it("names what did not finish", async () => {
+    const never = withDeadline("reading the Secret", 5, (signal) => {
+      return new Promise((_resolve, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+    });
+    await expect(never).rejects.toMatchObject({
+      code: "deadline-exceeded",
+      message: "reading the Secret did not finish within 5 ms",
+    });
+  });
+});
+
+describe("AsyncQueue", () => {
+  it("delivers everything in order whatever its limit", async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.integer(), { maxLength: 50 }),
+        fc.integer({ min: 1, max: 5 }),
+        async (items, limit) => {
+          const queue = new AsyncQueue<number>(limit);
+          const feeding = (async () => {
+            for (const item of items) await queue.push(item);
+            queue.end();
+          })();
+          const seen: number[] = [];
+          for await (const item of queue) seen.push(item);
+          await feeding;
+          expect(seen).toEqual(items);
+        },
+      ),
+    );
+  });
+
+  it("holds a producer back at its limit", async () => {
+    const queue = new AsyncQueue<number>(1);
+    await queue.push(1);
+    let second = false;
+    const pushing = queue.push(2).then(() => {
+      second = true;
+    });
+    await Promise.resolve();
+    expect(second).toBe(false);
+    const reader = queue[Symbol.asyncIterator]();
+    await reader.next();
+    await pushing;
+    expect(second).toBe(true);
+  });
+
+  it("releases producers when its consumer leaves", async () => {
+    const queue = new AsyncQueue<number>(1);
+    await queue.push(1);
+    const waiting = [queue.push(2), queue.push(3), queue.push(4)];
+    for await (const _item of queue) break;
+    expect((await Promise.all(waiting)).at(-1)).toBe(false);
+    expect(await queue.push(5)).toBe(false);
+  });
+
+  it("ends with the error it was given, after what was queued", async () => {
+    const queue = new AsyncQueue<number>();
+    queue.offer(1);
+    queue.end(new OpenShellError("unavailable", "relay lost"));
+    const seen: number[] = [];
+    const reading = (async () => {
+      for await (const item of queue) seen.push(item);
+    })();
+    await expect(reading).rejects.toThrow("relay lost");
+    expect(seen).toEqual([1]);
+  });
+});
