@@ -33,6 +33,11 @@ export interface KubeClientOptions {
   readonly onRequest?: (record: RequestRecord) => void;
   /** Milliseconds for a call that names no other. @default 30000 */
   readonly deadlineMs?: number;
+  /**
+   * Milliseconds that a watch may take beyond the time after which the server should have ended it; then its connection
+   * is dead without having said so, and is given up. @default 30000
+   */
+  readonly watchOverdueMs?: number;
 }
 
 interface Call {
@@ -52,8 +57,6 @@ const patchTypes = {
 
 /** Repeats of a read whose connection broke. A 429 is repeated until the deadline. */
 const maxReadRepeats = 2;
-/** A stream may take this much longer than the time after which the server should have ended it. */
-const watchOverdueMs = 30_000;
 const watchHeadMs = 30_000;
 
 /** Opens access to a cluster. Nothing is sent yet. */
@@ -67,6 +70,7 @@ class HttpKubeClient implements KubeClient {
   readonly #component: string;
   readonly #onRequest: (record: RequestRecord) => void;
   readonly #deadlineMs: number;
+  readonly #watchOverdueMs: number;
 
   constructor(access: ClusterAccess, options: KubeClientOptions) {
     this.namespace = access.namespace;
@@ -74,6 +78,7 @@ class HttpKubeClient implements KubeClient {
     this.#component = options.component;
     this.#onRequest = options.onRequest ?? (() => undefined);
     this.#deadlineMs = options.deadlineMs ?? 30_000;
+    this.#watchOverdueMs = options.watchOverdueMs ?? 30_000;
   }
 
   async create<T extends KubeObject>(
@@ -126,7 +131,7 @@ class HttpKubeClient implements KubeClient {
     namespace: string | undefined,
     options: ListOptions = {},
   ): Promise<List<T>> {
-    const signal = deadline(options.deadlineMs ?? this.#deadlineMs, options.signal);
+    const signal = deadline(Math.ceil(options.deadlineMs ?? this.#deadlineMs), options.signal);
     const items: Live<T>[] = [];
     let next: string | undefined;
     for (;;) {
@@ -221,8 +226,7 @@ class HttpKubeClient implements KubeClient {
         options: { signal },
       });
       clearTimeout(timer);
-      // The server should end the stream itself. When it does not, the connection is dead without having said so.
-      timer = setTimeout(() => silent.abort(), timeoutSeconds * 1000 + watchOverdueMs);
+      timer = setTimeout(() => silent.abort(), timeoutSeconds * 1000 + this.#watchOverdueMs);
       for await (const line of readLines(answer)) yield watchEvent<T>(text, line);
     } catch (error) {
       if (error instanceof OpenShellError && !silent.signal.aborted) throw error;
@@ -290,7 +294,7 @@ class HttpKubeClient implements KubeClient {
   }
 
   async #text(call: Call): Promise<string> {
-    const ms = call.options.deadlineMs ?? this.#deadlineMs;
+    const ms = Math.ceil(call.options.deadlineMs ?? this.#deadlineMs);
     const signal = deadline(ms, call.options.signal);
     try {
       for (let repeat = 0; ; repeat += 1) {

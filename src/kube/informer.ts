@@ -131,7 +131,7 @@ export class Informer<T extends KubeObject> {
     condition: (informer: this) => R | undefined | false,
     options: { readonly deadlineMs?: number; readonly signal?: AbortSignal } = {},
   ): Promise<R> {
-    const ms = options.deadlineMs ?? 30_000;
+    const ms = Math.ceil(options.deadlineMs ?? 30_000);
     const { promise, resolve, reject } = Promise.withResolvers<R>();
     const end = deadline(ms, options.signal ? AbortSignal.any([options.signal, this.#signal]) : this.#signal);
     const check = (): void => {

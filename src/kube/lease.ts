@@ -90,8 +90,9 @@ async function renew(
 ): Promise<void> {
   let lease = acquired;
   let renewedAt = performance.now();
+  let waitMs = durationMs / 3;
   for (;;) {
-    await pause(durationMs / 3, signal);
+    await pause(waitMs, signal);
     if (signal.aborted) return;
     // A call that is under way at the end of our time must not let us believe that we still hold it.
     const leftMs = renewedAt + durationMs * 0.8 - performance.now();
@@ -100,9 +101,11 @@ async function renew(
     try {
       lease = await write(options, lease, { renewTime: microTime() }, leftMs);
       renewedAt = startedAt;
+      waitMs = durationMs / 3;
       onRenewed(lease);
     } catch (error) {
       options.onError?.(error);
+      waitMs = (durationMs / 15) * (1 + Math.random());
       if (isNotFound(error)) return;
       if (!isConflict(error)) continue;
       // Somebody wrote a label, or took it.

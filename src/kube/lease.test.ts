@@ -1,0 +1,116 @@
+import { describe, expect, test } from "vitest";
+import { answer, refuse, ScriptedServer } from "./_scripted-server.ts";
+import { createKubeClient } from "./client.ts";
+import { holdLease } from "./lease.ts";
+import type { Lease } from "./resources.ts";
+import type { KubeClient, Live } from "./types.ts";
+
+/** A server that keeps one Lease, with the API server's rules for creating and patching. */
+async function leaseServer() {
+  const state: { lease: Live<Lease> | undefined; down: boolean } = { lease: undefined, down: false };
+  const server = await ScriptedServer.start((request, response) => {
+    const { lease } = state;
+    const body = request.body as Lease & { metadata: { resourceVersion?: string } };
+    const meta = { name: "l", uid: "u", resourceVersion: String(Number(lease?.metadata.resourceVersion ?? 0) + 1) };
+    if (state.down) return refuse(500, "InternalError", "down")(request, response);
+    if (request.method === "POST") {
+      if (lease) return refuse(409, "AlreadyExists", "there is one")(request, response);
+      state.lease = { spec: body.spec ?? {}, metadata: meta };
+    } else {
+      if (!lease) return refuse(404, "NotFound", "none")(request, response);
+      if (request.method === "PATCH") {
+        if (body.metadata.resourceVersion !== lease.metadata.resourceVersion) {
+          return refuse(409, "Conflict", "the object has been modified")(request, response);
+        }
+        state.lease = { spec: { ...lease.spec, ...body.spec }, metadata: meta };
+      }
+    }
+    return answer(200, state.lease)(request, response);
+  });
+  const client = await createKubeClient({ component: "test", access: server.access });
+  return {
+    state,
+    client,
+    holder: () => state.lease?.spec?.holderIdentity,
+    /** Somebody else's write. */
+    touch: (spec: Lease["spec"] & object) => {
+      if (!state.lease) return;
+      const { lease } = state;
+      const resourceVersion = String(Number(lease.metadata.resourceVersion) + 1);
+      state.lease = { spec: { ...lease.spec, ...spec }, metadata: { ...lease.metadata, resourceVersion } };
+    },
+    async [Symbol.asyncDispose]() {
+      client.close();
+      await server[Symbol.asyncDispose]();
+    },
+  };
+}
+
+const hold = (client: KubeClient, identity: string, signal?: AbortSignal) =>
+  holdLease({ client, namespace: "ns", name: "l", identity, durationSeconds: 0.3, ...(signal && { signal }) });
+
+const aborted = (signal: AbortSignal) => expect.poll(() => signal.aborted, { timeout: 5000 }).toBe(true);
+
+describe("a lease", () => {
+  test("is made when there is none, and renewed while it is held", async () => {
+    await using s = await leaseServer();
+    await using _ = await hold(s.client, "me");
+    const first = s.state.lease?.spec?.renewTime;
+    expect(first).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/);
+    await expect.poll(() => s.state.lease?.spec?.renewTime).not.toBe(first);
+    expect(s.holder()).toBe("me");
+  });
+
+  test("is given to the next one when it is given back", async () => {
+    await using s = await leaseServer();
+    const mine = await hold(s.client, "me");
+    const next = hold(s.client, "you");
+    await mine.release();
+    expect(mine.lost.aborted).toBe(true);
+    await using _ = await next;
+    expect(s.holder()).toBe("you");
+    expect(s.state.lease?.spec?.leaseTransitions).toBe(1);
+  });
+
+  test("is taken from a holder that stopped renewing, not from one that renews", async () => {
+    await using s = await leaseServer();
+    const mine = await hold(s.client, "me");
+    const abort = new AbortController();
+    const refused = expect(hold(s.client, "you", abort.signal)).rejects.toMatchObject({ code: "cancelled" });
+    const first = s.state.lease?.metadata.resourceVersion;
+    await expect.poll(() => Number(s.state.lease?.metadata.resourceVersion) - Number(first)).toBeGreaterThan(5);
+    abort.abort();
+    await refused;
+    await mine.release();
+    s.touch({ holderIdentity: "dead", leaseDurationSeconds: 0.2 });
+    await using _ = await hold(s.client, "you");
+    expect(s.holder()).toBe("you");
+  });
+
+  test("is known to be lost when another took it", async () => {
+    await using s = await leaseServer();
+    const mine = await hold(s.client, "me");
+    s.touch({ holderIdentity: "thief" });
+    await aborted(mine.lost);
+    await mine.release();
+    expect(s.holder()).toBe("thief");
+  });
+
+  test("is known to be lost when it cannot be renewed in time", async () => {
+    await using s = await leaseServer();
+    const mine = await hold(s.client, "me");
+    s.state.down = true;
+    await aborted(mine.lost);
+    s.state.down = false;
+    await mine.release();
+  });
+
+  test("survives somebody else's write that leaves the holder alone", async () => {
+    await using s = await leaseServer();
+    await using mine = await hold(s.client, "me");
+    s.touch({});
+    const touched = s.state.lease?.spec?.renewTime;
+    await expect.poll(() => s.state.lease?.spec?.renewTime).not.toBe(touched);
+    expect(mine.lost.aborted).toBe(false);
+  });
+});
