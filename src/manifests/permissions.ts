@@ -1,0 +1,97 @@
+/**
+ * What the gateway's ServiceAccount may do: the chart prints its Role and ClusterRole from this table, and a test compares it with the calls
+ * that the driver was seen to make. A verb that is not here is not granted.
+ */
+
+export type Verb = "get" | "list" | "watch" | "create" | "patch" | "delete";
+
+export interface Permission {
+  /** `""` is the core group. */
+  readonly group: string;
+  readonly resources: readonly string[];
+  readonly verbs: readonly Verb[];
+  /** Names the verbs are confined to, where the API allows it (never for create, list and watch). */
+  readonly resourceNames?: readonly string[];
+  /** Why the driver needs it. */
+  readonly why: string;
+}
+
+/** In the namespace of the sandboxes. */
+export const sandboxNamespacePermissions: readonly Permission[] = [
+  {
+    group: "agents.x-k8s.io",
+    resources: ["sandboxes"],
+    verbs: ["list", "watch", "create", "patch", "delete"],
+    why: "the workload Pod comes from a Sandbox; the generation record is its annotation",
+  },
+  {
+    group: "",
+    resources: ["pods"],
+    verbs: ["list", "watch", "create", "patch", "delete"],
+    why: "supervisor Pods are made and deleted; both Pods are read back, and their gate is removed by patch",
+  },
+  {
+    group: "",
+    resources: ["secrets"],
+    verbs: ["create", "delete"],
+    why: "a generation's two Secrets are written and never read",
+  },
+  {
+    group: "",
+    resources: ["services"],
+    verbs: ["list", "watch", "create", "patch", "delete"],
+    why: "the boundary Service, pointed at each new generation",
+  },
+  {
+    group: "networking.k8s.io",
+    resources: ["networkpolicies"],
+    verbs: ["list", "watch", "create", "patch"],
+    why: "the two fences of the namespace, and foreign policies that would open them",
+  },
+  {
+    group: "",
+    resources: ["events"],
+    verbs: ["list", "watch"],
+    why: "platform events of a sandbox, and the reasons a kubelet gives nowhere else",
+  },
+  {
+    group: "coordination.k8s.io",
+    resources: ["leases"],
+    verbs: ["get", "create", "patch"],
+    why: "one driver writes at a time",
+  },
+];
+
+/** In the whole cluster: nothing here can be written except questions. */
+export const clusterPermissions: readonly Permission[] = [
+  {
+    group: "authentication.k8s.io",
+    resources: ["tokenreviews"],
+    verbs: ["create"],
+    why: "a supervisor's projected token is checked before it gets a session",
+  },
+  {
+    group: "node.k8s.io",
+    resources: ["runtimeclasses"],
+    verbs: ["list", "watch"],
+    why: "a RuntimeClass that is missing is refused before anything is made; its overhead is a tolerated change",
+  },
+  {
+    group: "scheduling.k8s.io",
+    resources: ["priorityclasses"],
+    verbs: ["list", "watch"],
+    why: "an admitted priority is compared with its class",
+  },
+  {
+    group: "",
+    resources: ["nodes"],
+    verbs: ["list"],
+    why: "allocatable GPUs are checked when a sandbox asks for one",
+  },
+  {
+    group: "",
+    resources: ["namespaces"],
+    verbs: ["get"],
+    why: "the namespace's UID range on clusters that assign one",
+  },
+];
