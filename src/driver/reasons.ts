@@ -1,0 +1,98 @@
+/**
+ * The closed, append-only vocabulary of what the driver says about a sandbox: three condition types and their reasons, each with what it
+ * means for the phase (decision: docs/adr on waiting and failing). The gateway's phase table reads `reasonClass`, never the message.
+ */
+
+export const conditionTypes = ["PodsAdmitted", "Scheduled", "WorkloadReady"] as const;
+export type ConditionType = (typeof conditionTypes)[number];
+
+/**
+ * `ok` the condition is True; `waiting` it may come true by itself, for as long as it takes; `failed` it will not, and the generation has
+ * been ended; `stopped` nobody asks for it.
+ */
+export type ReasonClass = "ok" | "waiting" | "failed" | "stopped";
+
+interface ReasonEntry {
+  readonly of: readonly ConditionType[];
+  readonly class: ReasonClass;
+  /** One sentence for the reference; the condition's message says the particulars. */
+  readonly meaning: string;
+}
+
+const all = conditionTypes;
+const admitted = ["PodsAdmitted"] as const;
+const scheduled = ["Scheduled"] as const;
+const ready = ["WorkloadReady"] as const;
+
+function entry(of: readonly ConditionType[], reasonClass: ReasonClass, meaning: string): ReasonEntry {
+  return { of, class: reasonClass, meaning };
+}
+
+export const reasons = {
+  // All conditions.
+  Stopped: entry(all, "stopped", "the sandbox is stopped; its workspace is kept"),
+  Stopping: entry(all, "stopped", "the Pods are being ended"),
+  Deleting: entry(all, "stopped", "the sandbox is being deleted"),
+  GenerationFailed: entry(all, "failed", "another condition says why this generation was ended"),
+  ProvisioningTimeout: entry(all, "failed", "provisioning_timeout passed before the sandbox was ready"),
+  // PodsAdmitted.
+  Admitted: entry(admitted, "ok", "both Pods exist and are what was asked for"),
+  CreatingPods: entry(admitted, "waiting", "the Pods are being made"),
+  AgentSandboxUnavailable: entry(admitted, "waiting", "the cluster does not serve the Agent Sandbox API"),
+  ControllerSilent: entry(admitted, "waiting", "the Agent Sandbox controller has not made the Pod yet"),
+  WaitingForOldPod: entry(admitted, "waiting", "a Pod of the former generation is still ending"),
+  ControllerError: entry(admitted, "waiting", "the Agent Sandbox controller reports an error that may pass"),
+  QuotaExceeded: entry(admitted, "failed", "a ResourceQuota refused a Pod"),
+  LimitRangeRefused: entry(admitted, "failed", "a LimitRange refused a Pod"),
+  PodSecurityRefused: entry(admitted, "failed", "Pod Security refused a Pod"),
+  RuntimeClassNotFound: entry(admitted, "failed", "a RuntimeClass does not exist"),
+  PriorityClassNotFound: entry(admitted, "failed", "a PriorityClass does not exist"),
+  ServiceAccountNotFound: entry(admitted, "failed", "the sandboxes' ServiceAccount does not exist"),
+  AdmissionRefused: entry(admitted, "failed", "an admission policy or webhook refused an object"),
+  PermissionDenied: entry(admitted, "failed", "the gateway's ServiceAccount lacks a permission"),
+  InvalidPod: entry(admitted, "failed", "the API server finds a Pod invalid"),
+  NamespaceTerminating: entry(admitted, "failed", "the namespace is being deleted"),
+  NameTaken: entry(admitted, "failed", "an object of that name belongs to somebody else"),
+  AdmissionViolation: entry(admitted, "failed", "admission changed a field it may not change"),
+  AgentSandboxSchemaTooOld: entry(admitted, "failed", "the installed Sandbox CRD dropped a field"),
+  ImageVolumeUnsupported: entry(admitted, "failed", "the cluster dropped the image volume of the runtime"),
+  PriorityWouldPreemptPeer: entry(admitted, "failed", "the Pod placed second could preempt the first"),
+  ForeignNetworkPolicy: entry(admitted, "failed", "a NetworkPolicy of somebody else opens the fence"),
+  SecretNameTaken: entry(admitted, "failed", "a Secret of the generation's name exists already"),
+  RecordUnreadable: entry(admitted, "failed", "the generation record on the Sandbox was damaged"),
+  MasterSecretChanged: entry(
+    admitted,
+    "failed",
+    "the gateway's master secret is not the one this generation began with",
+  ),
+  // Scheduled.
+  Scheduled: entry(scheduled, "ok", "both Pods have a node"),
+  WaitingForAdmission: entry(scheduled, "waiting", "the Pods are not released to the scheduler yet"),
+  WaitingForScheduler: entry(scheduled, "waiting", "the scheduler has not answered yet"),
+  WaitingForGate: entry(scheduled, "waiting", "another controller's scheduling gate holds a Pod"),
+  Unschedulable: entry(scheduled, "waiting", "no node fits a Pod"),
+  WaitingForVolume: entry(scheduled, "waiting", "the workspace volume is not bound"),
+  PlacementViolated: entry(scheduled, "failed", "the Pods share a node although they must not"),
+  // WorkloadReady.
+  WorkloadRunning: entry(ready, "ok", "the workload container runs"),
+  WaitingForScheduling: entry(ready, "waiting", "the Pod has no node yet"),
+  StartingContainers: entry(ready, "waiting", "the node is starting the containers"),
+  PullingImage: entry(ready, "waiting", "an image cannot be pulled; the kubelet tries again"),
+  NodeNotReady: entry(ready, "waiting", "the workload's node does not answer"),
+  InvalidImageName: entry(ready, "failed", "an image name is invalid"),
+  ContainerConfigError: entry(ready, "failed", "a container cannot be made from its specification"),
+  ContainerStartError: entry(ready, "failed", "a container could not be started"),
+  InitFailed: entry(ready, "failed", "staging the runtime or seeding the workspace failed"),
+  OutOfMemory: entry(ready, "failed", "the workload exceeded its memory limit"),
+  Evicted: entry(ready, "failed", "the node evicted the workload"),
+  WorkloadExited: entry(ready, "failed", "the workload container ended"),
+  WorkloadDeleted: entry(ready, "failed", "somebody deleted the workload Pod"),
+  SupervisorLost: entry(ready, "failed", "the supervisor Pod ended and was not replaced"),
+} as const satisfies Record<string, ReasonEntry>;
+
+export type Reason = keyof typeof reasons;
+
+/** The class of a reason; undefined for a word that is not the driver's. */
+export function reasonClass(reason: string): ReasonClass | undefined {
+  return Object.hasOwn(reasons, reason) ? reasons[reason as Reason].class : undefined;
+}
