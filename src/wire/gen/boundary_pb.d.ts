@@ -78,6 +78,12 @@ export declare type SupervisorFrame = Message<"openshell.boundary.v1.SupervisorF
      */
     value: Terminate;
     case: "terminate";
+  } | {
+    /**
+     * @generated from field: openshell.boundary.v1.ExitAcknowledged exit_acknowledged = 5;
+     */
+    value: ExitAcknowledged;
+    case: "exitAcknowledged";
   } | { case: undefined; value?: undefined };
 };
 
@@ -354,6 +360,26 @@ export declare type Terminate = Message<"openshell.boundary.v1.Terminate"> & {
  * Use `create(TerminateSchema)` to create a new message.
  */
 export declare const TerminateSchema: GenMessage<Terminate>;
+
+/**
+ * The gateway has the final exit of this main process; until this arrives the runtime repeats the status on every session.
+ *
+ * @generated from message openshell.boundary.v1.ExitAcknowledged
+ */
+export declare type ExitAcknowledged = Message<"openshell.boundary.v1.ExitAcknowledged"> & {
+  /**
+   * MainProcessStatus.instance_id.
+   *
+   * @generated from field: string instance_id = 1;
+   */
+  instanceId: string;
+};
+
+/**
+ * Describes the message openshell.boundary.v1.ExitAcknowledged.
+ * Use `create(ExitAcknowledgedSchema)` to create a new message.
+ */
+export declare const ExitAcknowledgedSchema: GenMessage<ExitAcknowledged>;
 
 /**
  * @generated from message openshell.boundary.v1.FenceStatus

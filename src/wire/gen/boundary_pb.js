@@ -15,7 +15,7 @@ import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@
  * Describes the file boundary.proto.
  */
 export const file_boundary = /*@__PURE__*/
-  fileDesc("Cg5ib3VuZGFyeS5wcm90bxIVb3BlbnNoZWxsLmJvdW5kYXJ5LnYxIj4KD1Byb3RvY29sVmVyc2lvbhINCgVtYWpvchgBIAEoDRINCgVtaW5vchgCIAEoDRINCgVidWlsZBgDIAEoCSL0AQoPU3VwZXJ2aXNvckZyYW1lEjcKBWhlbGxvGAEgASgLMiYub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlN1cGVydmlzb3JIZWxsb0gAEjUKCWhlYXJ0YmVhdBgCIAEoCzIgLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5IZWFydGJlYXRIABIvCgZsYXVuY2gYAyABKAsyHS5vcGVuc2hlbGwuYm91bmRhcnkudjEuTGF1bmNoSAASNQoJdGVybWluYXRlGAQgASgLMiAub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlRlcm1pbmF0ZUgAQgkKB3BheWxvYWQi6gIKDFJ1bnRpbWVGcmFtZRI0CgVoZWxsbxgBIAEoCzIjLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5SdW50aW1lSGVsbG9IABI1CgloZWFydGJlYXQYAiABKAsyIC5vcGVuc2hlbGwuYm91bmRhcnkudjEuSGVhcnRiZWF0SAASMwoFZmVuY2UYAyABKAsyIi5vcGVuc2hlbGwuYm91bmRhcnkudjEuRmVuY2VTdGF0dXNIABJACgxtYWluX3Byb2Nlc3MYBCABKAsyKC5vcGVuc2hlbGwuYm91bmRhcnkudjEuTWFpblByb2Nlc3NTdGF0dXNIABIxCgR0cmVlGAUgASgLMiEub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlRyZWVTdGF0dXNIABI4CgdyZWZ1c2VkGAYgASgLMiUub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlNlc3Npb25SZWZ1c2VkSABCCQoHcGF5bG9hZCJ2Cg9TdXBlcnZpc29ySGVsbG8SNwoHdmVyc2lvbhgBIAEoCzImLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5Qcm90b2NvbFZlcnNpb24SFQoNc2Vzc2lvbl9ncmFudBgCIAEoCRITCgtpbnN0YW5jZV9pZBgDIAEoCSKAAgoMUnVudGltZUhlbGxvEjcKB3ZlcnNpb24YASABKAsyJi5vcGVuc2hlbGwuYm91bmRhcnkudjEuUHJvdG9jb2xWZXJzaW9uEhMKC2luc3RhbmNlX2lkGAIgASgJEjEKBWZlbmNlGAMgASgLMiIub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkZlbmNlU3RhdHVzEj4KDG1haW5fcHJvY2VzcxgEIAEoCzIoLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5NYWluUHJvY2Vzc1N0YXR1cxIvCgR0cmVlGAUgASgLMiEub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlRyZWVTdGF0dXMiHQoJSGVhcnRiZWF0EhAKCHNlcXVlbmNlGAEgASgEIv0BCg5TZXNzaW9uUmVmdXNlZBI8CgZyZWFzb24YASABKA4yLC5vcGVuc2hlbGwuYm91bmRhcnkudjEuU2Vzc2lvblJlZnVzZWQuUmVhc29uEg8KB21lc3NhZ2UYAiABKAkimwEKBlJlYXNvbhIWChJSRUFTT05fVU5TUEVDSUZJRUQQABIUChBSRUFTT05fQkFEX0dSQU5UEAESGAoUUkVBU09OX09MREVSX1NFU1NJT04QAhIZChVSRUFTT05fT1RIRVJfSU5TVEFOQ0UQAxIXChNSRUFTT05fVkVSU0lPTl9TS0VXEAQSFQoRUkVBU09OX1RFUk1JTkFURUQQBSL0AgoGTGF1bmNoEg8KB2NvbW1hbmQYASADKAkSQwoLZW52aXJvbm1lbnQYAiADKAsyLi5vcGVuc2hlbGwuYm91bmRhcnkudjEuTGF1bmNoLkVudmlyb25tZW50RW50cnkSDwoHd29ya2RpchgDIAEoCRILCgN0dHkYBCABKAgSPAoOcmVzdGFydF9wb2xpY3kYBSABKA4yJC5vcGVuc2hlbGwuYm91bmRhcnkudjEuUmVzdGFydFBvbGljeRJMChBiYXNlX2Vudmlyb25tZW50GAYgAygLMjIub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkxhdW5jaC5CYXNlRW52aXJvbm1lbnRFbnRyeRoyChBFbnZpcm9ubWVudEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEaNgoUQmFzZUVudmlyb25tZW50RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASIbCglUZXJtaW5hdGUSDgoGcmVhc29uGAEgASgJIuABCgtGZW5jZVN0YXR1cxI3CgVzdGF0ZRgBIAEoDjIoLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5GZW5jZVN0YXR1cy5TdGF0ZRIRCglyZWFjaGFibGUYAiABKAkihAEKBVN0YXRlEhUKEVNUQVRFX1VOU1BFQ0lGSUVEEAASEQoNU1RBVEVfUFJPQklORxABEhAKDFNUQVRFX0ZFTkNFRBACEhYKElNUQVRFX05PVF9FTkZPUkNFRBADEhMKD1NUQVRFX1VOQ0hFQ0tFRBAEEhIKDlNUQVRFX0JSRUFDSEVEEAUiuAMKEU1haW5Qcm9jZXNzU3RhdHVzEj0KBXN0YXRlGAEgASgOMi4ub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLk1haW5Qcm9jZXNzU3RhdHVzLlN0YXRlEhMKC2luc3RhbmNlX2lkGAIgASgJEjAKDHN0YXJ0ZWRfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoJZXhpdF9jb2RlGAQgASgFSACIAQESFQoNcmVzdGFydF9jb3VudBgFIAEoDRI1ChFuZXh0X3Jlc3RhcnRfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHbWVzc2FnZRgHIAEoCSKXAQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABIRCg1TVEFURV9XQUlUSU5HEAESEQoNU1RBVEVfUlVOTklORxACEhAKDFNUQVRFX0VYSVRFRBADEg4KClNUQVRFX0lETEUQBBIUChBTVEFURV9SRVNUQVJUSU5HEAUSGQoVU1RBVEVfRkFJTEVEX1RPX1NUQVJUEAZCDAoKX2V4aXRfY29kZSIsCgpUcmVlU3RhdHVzEg4KBmZyb3plbhgBIAEoCBIOCgZyZWFzb24YAiABKAkizwEKDENoYW5uZWxGcmFtZRIyCgRvcGVuGAEgASgLMiIub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkNoYW5uZWxPcGVuSAASNgoGb3BlbmVkGAIgASgLMiQub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkNoYW5uZWxPcGVuZWRIABIOCgRkYXRhGAMgASgMSAASOAoHcmVmdXNlZBgEIAEoCzIlLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5DaGFubmVsUmVmdXNlZEgAQgkKB3BheWxvYWQiIQoLQ2hhbm5lbE9wZW4SEgoKc2VydmljZV9pZBgBIAEoCSIPCg1DaGFubmVsT3BlbmVkIi8KDkNoYW5uZWxSZWZ1c2VkEgwKBGNvZGUYASABKA0SDwoHbWVzc2FnZRgCIAEoCSI+Cg1MYXVuY2hSZXF1ZXN0Ei0KBmxhdW5jaBgBIAEoCzIdLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5MYXVuY2gi/QEKC0xhdW5jaEV2ZW50EjMKBWZlbmNlGAEgASgLMiIub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkZlbmNlU3RhdHVzSAASQAoMbWFpbl9wcm9jZXNzGAIgASgLMigub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLk1haW5Qcm9jZXNzU3RhdHVzSAASMQoEdHJlZRgDIAEoCzIhLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5UcmVlU3RhdHVzSAASOQoIYm91bmRhcnkYBCABKAsyJS5vcGVuc2hlbGwuYm91bmRhcnkudjEuQm91bmRhcnlTdGF0dXNIAEIJCgdwYXlsb2FkIkQKDkJvdW5kYXJ5U3RhdHVzEhEKCWNvbm5lY3RlZBgBIAEoCBIOCgZyZWFzb24YAiABKAkSDwoHbWVzc2FnZRgDIAEoCSLBAQoJRXhlY0lucHV0EjEKBXN0YXJ0GAEgASgLMiAub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkV4ZWNTdGFydEgAEg8KBXN0ZGluGAIgASgMSAASNAoJc3RkaW5fZW5kGAMgASgLMh8ub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlN0ZGluRW5kSAASLwoGcmVzaXplGAQgASgLMh0ub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlJlc2l6ZUgAQgkKB3BheWxvYWQimQIKCUV4ZWNTdGFydBIPCgdjb21tYW5kGAEgAygJEkYKC2Vudmlyb25tZW50GAIgAygLMjEub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkV4ZWNTdGFydC5FbnZpcm9ubWVudEVudHJ5Eg8KB3dvcmtkaXIYAyABKAkSCwoDdHR5GAQgASgIEg8KB2NvbHVtbnMYBSABKA0SDAoEcm93cxgGIAEoDRIWCg5ub19sb2dpbl9zaGVsbBgHIAEoCBIqCgd0aW1lb3V0GAggASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uGjIKEEVudmlyb25tZW50RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASIKCghTdGRpbkVuZCInCgZSZXNpemUSDwoHY29sdW1ucxgBIAEoDRIMCgRyb3dzGAIgASgNIp8BCgpFeGVjT3V0cHV0EhAKBnN0ZG91dBgBIAEoDEgAEhAKBnN0ZGVychgCIAEoDEgAEi8KBGV4aXQYAyABKAsyHy5vcGVuc2hlbGwuYm91bmRhcnkudjEuRXhlY0V4aXRIABIxCgdmYWlsdXJlGAQgASgLMh4ub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkZhaWx1cmVIAEIJCgdwYXlsb2FkIh0KCEV4ZWNFeGl0EhEKCWV4aXRfY29kZRgBIAEoBSIoCgdGYWlsdXJlEgwKBGNvZGUYASABKA0SDwoHbWVzc2FnZRgCIAEoCSLIAQoMRmlsZXNSZXF1ZXN0EjQKBnVwbG9hZBgBIAEoCzIiLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5GaWxlc1VwbG9hZEgAEjgKCGRvd25sb2FkGAIgASgLMiQub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkZpbGVzRG93bmxvYWRIABIOCgRkYXRhGAMgASgMSAASLQoDZW5kGAQgASgLMh4ub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkRhdGFFbmRIAEIJCgdwYXlsb2FkIkgKC0ZpbGVzVXBsb2FkEhMKC2Rlc3RpbmF0aW9uGAEgASgJEhYKCXNpemVfaGludBgCIAEoBEgAiAEBQgwKCl9zaXplX2hpbnQiHwoNRmlsZXNEb3dubG9hZBIOCgZzb3VyY2UYASABKAkiCQoHRGF0YUVuZCLBAQoKRmlsZXNSZXBseRIOCgRkYXRhGAEgASgMSAASLQoDZW5kGAIgASgLMh4ub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkRhdGFFbmRIABI2CgdzdW1tYXJ5GAMgASgLMiMub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkZpbGVzU3VtbWFyeUgAEjEKB2ZhaWx1cmUYBCABKAsyHi5vcGVuc2hlbGwuYm91bmRhcnkudjEuRmFpbHVyZUgAQgkKB3BheWxvYWQiOgoMRmlsZXNTdW1tYXJ5Eg0KBWZpbGVzGAEgASgEEg0KBWJ5dGVzGAIgASgEEgwKBHBhdGgYAyABKAkiJQoHVGNwT3BlbhIMCgRob3N0GAEgASgJEgwKBHBvcnQYAiABKA0iPAoJVGNwT3BlbmVkEi8KB2ZhaWx1cmUYASABKAsyHi5vcGVuc2hlbGwuYm91bmRhcnkudjEuRmFpbHVyZSqDAQoNUmVzdGFydFBvbGljeRIeChpSRVNUQVJUX1BPTElDWV9VTlNQRUNJRklFRBAAEhgKFFJFU1RBUlRfUE9MSUNZX05FVkVSEAESHQoZUkVTVEFSVF9QT0xJQ1lfT05fRkFJTFVSRRACEhkKFVJFU1RBUlRfUE9MSUNZX0FMV0FZUxADMr8BCghCb3VuZGFyeRJaCgdTZXNzaW9uEiYub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlN1cGVydmlzb3JGcmFtZRojLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5SdW50aW1lRnJhbWUoATABElcKB0NoYW5uZWwSIy5vcGVuc2hlbGwuYm91bmRhcnkudjEuQ2hhbm5lbEZyYW1lGiMub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkNoYW5uZWxGcmFtZSgBMAFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("Cg5ib3VuZGFyeS5wcm90bxIVb3BlbnNoZWxsLmJvdW5kYXJ5LnYxIj4KD1Byb3RvY29sVmVyc2lvbhINCgVtYWpvchgBIAEoDRINCgVtaW5vchgCIAEoDRINCgVidWlsZBgDIAEoCSK6AgoPU3VwZXJ2aXNvckZyYW1lEjcKBWhlbGxvGAEgASgLMiYub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlN1cGVydmlzb3JIZWxsb0gAEjUKCWhlYXJ0YmVhdBgCIAEoCzIgLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5IZWFydGJlYXRIABIvCgZsYXVuY2gYAyABKAsyHS5vcGVuc2hlbGwuYm91bmRhcnkudjEuTGF1bmNoSAASNQoJdGVybWluYXRlGAQgASgLMiAub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlRlcm1pbmF0ZUgAEkQKEWV4aXRfYWNrbm93bGVkZ2VkGAUgASgLMicub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkV4aXRBY2tub3dsZWRnZWRIAEIJCgdwYXlsb2FkIuoCCgxSdW50aW1lRnJhbWUSNAoFaGVsbG8YASABKAsyIy5vcGVuc2hlbGwuYm91bmRhcnkudjEuUnVudGltZUhlbGxvSAASNQoJaGVhcnRiZWF0GAIgASgLMiAub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkhlYXJ0YmVhdEgAEjMKBWZlbmNlGAMgASgLMiIub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkZlbmNlU3RhdHVzSAASQAoMbWFpbl9wcm9jZXNzGAQgASgLMigub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLk1haW5Qcm9jZXNzU3RhdHVzSAASMQoEdHJlZRgFIAEoCzIhLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5UcmVlU3RhdHVzSAASOAoHcmVmdXNlZBgGIAEoCzIlLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5TZXNzaW9uUmVmdXNlZEgAQgkKB3BheWxvYWQidgoPU3VwZXJ2aXNvckhlbGxvEjcKB3ZlcnNpb24YASABKAsyJi5vcGVuc2hlbGwuYm91bmRhcnkudjEuUHJvdG9jb2xWZXJzaW9uEhUKDXNlc3Npb25fZ3JhbnQYAiABKAkSEwoLaW5zdGFuY2VfaWQYAyABKAkigAIKDFJ1bnRpbWVIZWxsbxI3Cgd2ZXJzaW9uGAEgASgLMiYub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlByb3RvY29sVmVyc2lvbhITCgtpbnN0YW5jZV9pZBgCIAEoCRIxCgVmZW5jZRgDIAEoCzIiLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5GZW5jZVN0YXR1cxI+CgxtYWluX3Byb2Nlc3MYBCABKAsyKC5vcGVuc2hlbGwuYm91bmRhcnkudjEuTWFpblByb2Nlc3NTdGF0dXMSLwoEdHJlZRgFIAEoCzIhLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5UcmVlU3RhdHVzIh0KCUhlYXJ0YmVhdBIQCghzZXF1ZW5jZRgBIAEoBCL9AQoOU2Vzc2lvblJlZnVzZWQSPAoGcmVhc29uGAEgASgOMiwub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlNlc3Npb25SZWZ1c2VkLlJlYXNvbhIPCgdtZXNzYWdlGAIgASgJIpsBCgZSZWFzb24SFgoSUkVBU09OX1VOU1BFQ0lGSUVEEAASFAoQUkVBU09OX0JBRF9HUkFOVBABEhgKFFJFQVNPTl9PTERFUl9TRVNTSU9OEAISGQoVUkVBU09OX09USEVSX0lOU1RBTkNFEAMSFwoTUkVBU09OX1ZFUlNJT05fU0tFVxAEEhUKEVJFQVNPTl9URVJNSU5BVEVEEAUi9AIKBkxhdW5jaBIPCgdjb21tYW5kGAEgAygJEkMKC2Vudmlyb25tZW50GAIgAygLMi4ub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkxhdW5jaC5FbnZpcm9ubWVudEVudHJ5Eg8KB3dvcmtkaXIYAyABKAkSCwoDdHR5GAQgASgIEjwKDnJlc3RhcnRfcG9saWN5GAUgASgOMiQub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlJlc3RhcnRQb2xpY3kSTAoQYmFzZV9lbnZpcm9ubWVudBgGIAMoCzIyLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5MYXVuY2guQmFzZUVudmlyb25tZW50RW50cnkaMgoQRW52aXJvbm1lbnRFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBGjYKFEJhc2VFbnZpcm9ubWVudEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiGwoJVGVybWluYXRlEg4KBnJlYXNvbhgBIAEoCSInChBFeGl0QWNrbm93bGVkZ2VkEhMKC2luc3RhbmNlX2lkGAEgASgJIuABCgtGZW5jZVN0YXR1cxI3CgVzdGF0ZRgBIAEoDjIoLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5GZW5jZVN0YXR1cy5TdGF0ZRIRCglyZWFjaGFibGUYAiABKAkihAEKBVN0YXRlEhUKEVNUQVRFX1VOU1BFQ0lGSUVEEAASEQoNU1RBVEVfUFJPQklORxABEhAKDFNUQVRFX0ZFTkNFRBACEhYKElNUQVRFX05PVF9FTkZPUkNFRBADEhMKD1NUQVRFX1VOQ0hFQ0tFRBAEEhIKDlNUQVRFX0JSRUFDSEVEEAUiuAMKEU1haW5Qcm9jZXNzU3RhdHVzEj0KBXN0YXRlGAEgASgOMi4ub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLk1haW5Qcm9jZXNzU3RhdHVzLlN0YXRlEhMKC2luc3RhbmNlX2lkGAIgASgJEjAKDHN0YXJ0ZWRfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoJZXhpdF9jb2RlGAQgASgFSACIAQESFQoNcmVzdGFydF9jb3VudBgFIAEoDRI1ChFuZXh0X3Jlc3RhcnRfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHbWVzc2FnZRgHIAEoCSKXAQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABIRCg1TVEFURV9XQUlUSU5HEAESEQoNU1RBVEVfUlVOTklORxACEhAKDFNUQVRFX0VYSVRFRBADEg4KClNUQVRFX0lETEUQBBIUChBTVEFURV9SRVNUQVJUSU5HEAUSGQoVU1RBVEVfRkFJTEVEX1RPX1NUQVJUEAZCDAoKX2V4aXRfY29kZSIsCgpUcmVlU3RhdHVzEg4KBmZyb3plbhgBIAEoCBIOCgZyZWFzb24YAiABKAkizwEKDENoYW5uZWxGcmFtZRIyCgRvcGVuGAEgASgLMiIub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkNoYW5uZWxPcGVuSAASNgoGb3BlbmVkGAIgASgLMiQub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkNoYW5uZWxPcGVuZWRIABIOCgRkYXRhGAMgASgMSAASOAoHcmVmdXNlZBgEIAEoCzIlLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5DaGFubmVsUmVmdXNlZEgAQgkKB3BheWxvYWQiIQoLQ2hhbm5lbE9wZW4SEgoKc2VydmljZV9pZBgBIAEoCSIPCg1DaGFubmVsT3BlbmVkIi8KDkNoYW5uZWxSZWZ1c2VkEgwKBGNvZGUYASABKA0SDwoHbWVzc2FnZRgCIAEoCSI+Cg1MYXVuY2hSZXF1ZXN0Ei0KBmxhdW5jaBgBIAEoCzIdLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5MYXVuY2gi/QEKC0xhdW5jaEV2ZW50EjMKBWZlbmNlGAEgASgLMiIub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkZlbmNlU3RhdHVzSAASQAoMbWFpbl9wcm9jZXNzGAIgASgLMigub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLk1haW5Qcm9jZXNzU3RhdHVzSAASMQoEdHJlZRgDIAEoCzIhLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5UcmVlU3RhdHVzSAASOQoIYm91bmRhcnkYBCABKAsyJS5vcGVuc2hlbGwuYm91bmRhcnkudjEuQm91bmRhcnlTdGF0dXNIAEIJCgdwYXlsb2FkIkQKDkJvdW5kYXJ5U3RhdHVzEhEKCWNvbm5lY3RlZBgBIAEoCBIOCgZyZWFzb24YAiABKAkSDwoHbWVzc2FnZRgDIAEoCSLBAQoJRXhlY0lucHV0EjEKBXN0YXJ0GAEgASgLMiAub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkV4ZWNTdGFydEgAEg8KBXN0ZGluGAIgASgMSAASNAoJc3RkaW5fZW5kGAMgASgLMh8ub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlN0ZGluRW5kSAASLwoGcmVzaXplGAQgASgLMh0ub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlJlc2l6ZUgAQgkKB3BheWxvYWQimQIKCUV4ZWNTdGFydBIPCgdjb21tYW5kGAEgAygJEkYKC2Vudmlyb25tZW50GAIgAygLMjEub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkV4ZWNTdGFydC5FbnZpcm9ubWVudEVudHJ5Eg8KB3dvcmtkaXIYAyABKAkSCwoDdHR5GAQgASgIEg8KB2NvbHVtbnMYBSABKA0SDAoEcm93cxgGIAEoDRIWCg5ub19sb2dpbl9zaGVsbBgHIAEoCBIqCgd0aW1lb3V0GAggASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uGjIKEEVudmlyb25tZW50RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASIKCghTdGRpbkVuZCInCgZSZXNpemUSDwoHY29sdW1ucxgBIAEoDRIMCgRyb3dzGAIgASgNIp8BCgpFeGVjT3V0cHV0EhAKBnN0ZG91dBgBIAEoDEgAEhAKBnN0ZGVychgCIAEoDEgAEi8KBGV4aXQYAyABKAsyHy5vcGVuc2hlbGwuYm91bmRhcnkudjEuRXhlY0V4aXRIABIxCgdmYWlsdXJlGAQgASgLMh4ub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkZhaWx1cmVIAEIJCgdwYXlsb2FkIh0KCEV4ZWNFeGl0EhEKCWV4aXRfY29kZRgBIAEoBSIoCgdGYWlsdXJlEgwKBGNvZGUYASABKA0SDwoHbWVzc2FnZRgCIAEoCSLIAQoMRmlsZXNSZXF1ZXN0EjQKBnVwbG9hZBgBIAEoCzIiLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5GaWxlc1VwbG9hZEgAEjgKCGRvd25sb2FkGAIgASgLMiQub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkZpbGVzRG93bmxvYWRIABIOCgRkYXRhGAMgASgMSAASLQoDZW5kGAQgASgLMh4ub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkRhdGFFbmRIAEIJCgdwYXlsb2FkIkgKC0ZpbGVzVXBsb2FkEhMKC2Rlc3RpbmF0aW9uGAEgASgJEhYKCXNpemVfaGludBgCIAEoBEgAiAEBQgwKCl9zaXplX2hpbnQiHwoNRmlsZXNEb3dubG9hZBIOCgZzb3VyY2UYASABKAkiCQoHRGF0YUVuZCLBAQoKRmlsZXNSZXBseRIOCgRkYXRhGAEgASgMSAASLQoDZW5kGAIgASgLMh4ub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkRhdGFFbmRIABI2CgdzdW1tYXJ5GAMgASgLMiMub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkZpbGVzU3VtbWFyeUgAEjEKB2ZhaWx1cmUYBCABKAsyHi5vcGVuc2hlbGwuYm91bmRhcnkudjEuRmFpbHVyZUgAQgkKB3BheWxvYWQiOgoMRmlsZXNTdW1tYXJ5Eg0KBWZpbGVzGAEgASgEEg0KBWJ5dGVzGAIgASgEEgwKBHBhdGgYAyABKAkiJQoHVGNwT3BlbhIMCgRob3N0GAEgASgJEgwKBHBvcnQYAiABKA0iPAoJVGNwT3BlbmVkEi8KB2ZhaWx1cmUYASABKAsyHi5vcGVuc2hlbGwuYm91bmRhcnkudjEuRmFpbHVyZSqDAQoNUmVzdGFydFBvbGljeRIeChpSRVNUQVJUX1BPTElDWV9VTlNQRUNJRklFRBAAEhgKFFJFU1RBUlRfUE9MSUNZX05FVkVSEAESHQoZUkVTVEFSVF9QT0xJQ1lfT05fRkFJTFVSRRACEhkKFVJFU1RBUlRfUE9MSUNZX0FMV0FZUxADMr8BCghCb3VuZGFyeRJaCgdTZXNzaW9uEiYub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLlN1cGVydmlzb3JGcmFtZRojLm9wZW5zaGVsbC5ib3VuZGFyeS52MS5SdW50aW1lRnJhbWUoATABElcKB0NoYW5uZWwSIy5vcGVuc2hlbGwuYm91bmRhcnkudjEuQ2hhbm5lbEZyYW1lGiMub3BlbnNoZWxsLmJvdW5kYXJ5LnYxLkNoYW5uZWxGcmFtZSgBMAFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * Describes the message openshell.boundary.v1.ProtocolVersion.
@@ -93,17 +93,24 @@ export const TerminateSchema = /*@__PURE__*/
   messageDesc(file_boundary, 8);
 
 /**
+ * Describes the message openshell.boundary.v1.ExitAcknowledged.
+ * Use `create(ExitAcknowledgedSchema)` to create a new message.
+ */
+export const ExitAcknowledgedSchema = /*@__PURE__*/
+  messageDesc(file_boundary, 9);
+
+/**
  * Describes the message openshell.boundary.v1.FenceStatus.
  * Use `create(FenceStatusSchema)` to create a new message.
  */
 export const FenceStatusSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 9);
+  messageDesc(file_boundary, 10);
 
 /**
  * Describes the enum openshell.boundary.v1.FenceStatus.State.
  */
 export const FenceStatus_StateSchema = /*@__PURE__*/
-  enumDesc(file_boundary, 9, 0);
+  enumDesc(file_boundary, 10, 0);
 
 /**
  * @generated from enum openshell.boundary.v1.FenceStatus.State
@@ -116,13 +123,13 @@ export const FenceStatus_State = /*@__PURE__*/
  * Use `create(MainProcessStatusSchema)` to create a new message.
  */
 export const MainProcessStatusSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 10);
+  messageDesc(file_boundary, 11);
 
 /**
  * Describes the enum openshell.boundary.v1.MainProcessStatus.State.
  */
 export const MainProcessStatus_StateSchema = /*@__PURE__*/
-  enumDesc(file_boundary, 10, 0);
+  enumDesc(file_boundary, 11, 0);
 
 /**
  * @generated from enum openshell.boundary.v1.MainProcessStatus.State
@@ -135,161 +142,161 @@ export const MainProcessStatus_State = /*@__PURE__*/
  * Use `create(TreeStatusSchema)` to create a new message.
  */
 export const TreeStatusSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 11);
+  messageDesc(file_boundary, 12);
 
 /**
  * Describes the message openshell.boundary.v1.ChannelFrame.
  * Use `create(ChannelFrameSchema)` to create a new message.
  */
 export const ChannelFrameSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 12);
+  messageDesc(file_boundary, 13);
 
 /**
  * Describes the message openshell.boundary.v1.ChannelOpen.
  * Use `create(ChannelOpenSchema)` to create a new message.
  */
 export const ChannelOpenSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 13);
+  messageDesc(file_boundary, 14);
 
 /**
  * Describes the message openshell.boundary.v1.ChannelOpened.
  * Use `create(ChannelOpenedSchema)` to create a new message.
  */
 export const ChannelOpenedSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 14);
+  messageDesc(file_boundary, 15);
 
 /**
  * Describes the message openshell.boundary.v1.ChannelRefused.
  * Use `create(ChannelRefusedSchema)` to create a new message.
  */
 export const ChannelRefusedSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 15);
+  messageDesc(file_boundary, 16);
 
 /**
  * Describes the message openshell.boundary.v1.LaunchRequest.
  * Use `create(LaunchRequestSchema)` to create a new message.
  */
 export const LaunchRequestSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 16);
+  messageDesc(file_boundary, 17);
 
 /**
  * Describes the message openshell.boundary.v1.LaunchEvent.
  * Use `create(LaunchEventSchema)` to create a new message.
  */
 export const LaunchEventSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 17);
+  messageDesc(file_boundary, 18);
 
 /**
  * Describes the message openshell.boundary.v1.BoundaryStatus.
  * Use `create(BoundaryStatusSchema)` to create a new message.
  */
 export const BoundaryStatusSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 18);
+  messageDesc(file_boundary, 19);
 
 /**
  * Describes the message openshell.boundary.v1.ExecInput.
  * Use `create(ExecInputSchema)` to create a new message.
  */
 export const ExecInputSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 19);
+  messageDesc(file_boundary, 20);
 
 /**
  * Describes the message openshell.boundary.v1.ExecStart.
  * Use `create(ExecStartSchema)` to create a new message.
  */
 export const ExecStartSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 20);
+  messageDesc(file_boundary, 21);
 
 /**
  * Describes the message openshell.boundary.v1.StdinEnd.
  * Use `create(StdinEndSchema)` to create a new message.
  */
 export const StdinEndSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 21);
+  messageDesc(file_boundary, 22);
 
 /**
  * Describes the message openshell.boundary.v1.Resize.
  * Use `create(ResizeSchema)` to create a new message.
  */
 export const ResizeSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 22);
+  messageDesc(file_boundary, 23);
 
 /**
  * Describes the message openshell.boundary.v1.ExecOutput.
  * Use `create(ExecOutputSchema)` to create a new message.
  */
 export const ExecOutputSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 23);
+  messageDesc(file_boundary, 24);
 
 /**
  * Describes the message openshell.boundary.v1.ExecExit.
  * Use `create(ExecExitSchema)` to create a new message.
  */
 export const ExecExitSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 24);
+  messageDesc(file_boundary, 25);
 
 /**
  * Describes the message openshell.boundary.v1.Failure.
  * Use `create(FailureSchema)` to create a new message.
  */
 export const FailureSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 25);
+  messageDesc(file_boundary, 26);
 
 /**
  * Describes the message openshell.boundary.v1.FilesRequest.
  * Use `create(FilesRequestSchema)` to create a new message.
  */
 export const FilesRequestSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 26);
+  messageDesc(file_boundary, 27);
 
 /**
  * Describes the message openshell.boundary.v1.FilesUpload.
  * Use `create(FilesUploadSchema)` to create a new message.
  */
 export const FilesUploadSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 27);
+  messageDesc(file_boundary, 28);
 
 /**
  * Describes the message openshell.boundary.v1.FilesDownload.
  * Use `create(FilesDownloadSchema)` to create a new message.
  */
 export const FilesDownloadSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 28);
+  messageDesc(file_boundary, 29);
 
 /**
  * Describes the message openshell.boundary.v1.DataEnd.
  * Use `create(DataEndSchema)` to create a new message.
  */
 export const DataEndSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 29);
+  messageDesc(file_boundary, 30);
 
 /**
  * Describes the message openshell.boundary.v1.FilesReply.
  * Use `create(FilesReplySchema)` to create a new message.
  */
 export const FilesReplySchema = /*@__PURE__*/
-  messageDesc(file_boundary, 30);
+  messageDesc(file_boundary, 31);
 
 /**
  * Describes the message openshell.boundary.v1.FilesSummary.
  * Use `create(FilesSummarySchema)` to create a new message.
  */
 export const FilesSummarySchema = /*@__PURE__*/
-  messageDesc(file_boundary, 31);
+  messageDesc(file_boundary, 32);
 
 /**
  * Describes the message openshell.boundary.v1.TcpOpen.
  * Use `create(TcpOpenSchema)` to create a new message.
  */
 export const TcpOpenSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 32);
+  messageDesc(file_boundary, 33);
 
 /**
  * Describes the message openshell.boundary.v1.TcpOpened.
  * Use `create(TcpOpenedSchema)` to create a new message.
  */
 export const TcpOpenedSchema = /*@__PURE__*/
-  messageDesc(file_boundary, 33);
+  messageDesc(file_boundary, 34);
 
 /**
  * Describes the enum openshell.boundary.v1.RestartPolicy.
