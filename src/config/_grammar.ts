@@ -1,0 +1,135 @@
+/** The grammars that settings share. A refinement's message says what was expected; the parser adds the path, the line and what was found. */
+import { z } from "zod";
+import { isDuration } from "./duration.ts";
+import { isQuantity, parseQuantity } from "./quantity.ts";
+
+const dnsLabel = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
+const dnsSubdomain = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
+const labelName = /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/;
+const imageReference =
+  /^[a-z0-9][-a-z0-9.]*(:\d+)?(\/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@sha256:[0-9a-f]{64})?$/;
+
+/** Label and annotation prefixes that only OpenShell and the Agent Sandbox controller write (decision 13). */
+export const reservedPrefixes = ["openshell.ai/", "internal.openshell.ai/", "agents.x-k8s.io/"] as const;
+
+/** A DNS-1123 label: names of namespaces and Services. */
+export const dnsLabelName = () =>
+  z.string().refine((text) => dnsLabel.test(text) && text.length <= 63, {
+    error: "a DNS label: lower-case letters, digits and '-', at most 63 characters",
+  });
+
+/** A DNS-1123 subdomain: most Kubernetes object names. */
+export const objectName = () =>
+  z.string().refine((text) => dnsSubdomain.test(text) && text.length <= 253, {
+    error: "a Kubernetes object name: lower-case letters, digits, '-' and '.', at most 253 characters",
+  });
+
+/** An object name, or the empty string for none. */
+export const optionalObjectName = () =>
+  z.string().refine((text) => text === "" || (dnsSubdomain.test(text) && text.length <= 253), {
+    error: "empty, or a Kubernetes object name: lower-case letters, digits, '-' and '.', at most 253 characters",
+  });
+
+export const quantity = () =>
+  z.string().refine((text) => isQuantity(text) && parseQuantity(text) > 0n, {
+    error: 'a Kubernetes quantity above zero such as "500m", "1.5" or "2Gi"',
+  });
+
+/** A quantity, or the empty string, which removes the default of the same key. */
+export const removableQuantity = () =>
+  z.string().refine((text) => text === "" || (isQuantity(text) && parseQuantity(text) > 0n), {
+    error: 'a Kubernetes quantity above zero such as "500m", "1.5" or "2Gi", or "" to remove the default',
+  });
+
+export const duration = () =>
+  z.string().refine((text) => text === "" || isDuration(text), {
+    error: 'a duration such as "30s", "10m" or "2h", or "" for none',
+  });
+
+/** An image reference, or the empty string where the setting allows none. */
+export const image = (empty: "may-be-empty" | "required") =>
+  z.string().refine((text) => (text === "" && empty === "may-be-empty") || imageReference.test(text), {
+    error: 'an image reference such as "registry.example.com/team/image:1.2.3"',
+  });
+
+export const port = (min: number) => z.int().min(min).max(65_535);
+
+/** `ip:port`, with brackets around an IPv6 address; the empty string switches an optional listener off. */
+export const bindAddress = (empty: "may-be-empty" | "required") =>
+  z.string().refine((text) => (text === "" ? empty === "may-be-empty" : splitBindAddress(text) !== undefined), {
+    error: 'an address and a port such as "0.0.0.0:8080" or "[::]:8080"',
+  });
+
+/** The parts of an `ip:port` setting, undefined when it has another form. */
+export function splitBindAddress(text: string): { host: string; port: number } | undefined {
+  const match = /^(?:\[([0-9A-Fa-f:.]+)\]|(\d{1,3}(?:\.\d{1,3}){3})):(\d{1,5})$/.exec(text);
+  if (match === null) return undefined;
+  const port = Number(match[3]);
+  const host = match[1] ?? match[2] ?? "";
+  if (port > 65_535 || (match[2] !== undefined && host.split(".").some((part) => Number(part) > 255))) return undefined;
+  return { host, port };
+}
+
+/** `http(s)://host:port` without path, query or user; empty where it is derived. */
+export const endpoint = () =>
+  z.string().refine((text) => text === "" || isEndpoint(text), {
+    error: 'an endpoint such as "https://gateway.example.com:8080", without path, query or user',
+  });
+
+function isEndpoint(text: string): boolean {
+  if (!URL.canParse(text)) return false;
+  const url = new URL(text);
+  const bare =
+    url.pathname === "/" && url.search === "" && url.hash === "" && url.username === "" && url.password === "";
+  return bare && (url.protocol === "http:" || url.protocol === "https:");
+}
+
+function isQualifiedName(key: string): boolean {
+  const slash = key.indexOf("/");
+  const prefix = slash < 0 ? undefined : key.slice(0, slash);
+  const name = key.slice(slash + 1);
+  if (prefix !== undefined && !(dnsSubdomain.test(prefix) && prefix.length <= 253)) return false;
+  return labelName.test(name) && name.length <= 63;
+}
+
+const qualifiedName = z.string().refine(isQualifiedName, {
+  error: 'a key such as "team" or "example.com/team"',
+});
+
+const ownKey = qualifiedName.refine((key) => !reservedPrefixes.some((prefix) => key.startsWith(prefix)), {
+  error: `a key outside the reserved prefixes ${reservedPrefixes.join(", ")}`,
+});
+
+const labelValue = z.string().refine((text) => text === "" || (labelName.test(text) && text.length <= 63), {
+  error: "a label value: letters, digits, '-', '_' and '.', at most 63 characters",
+});
+
+/** Labels that an operator adds to a Pod. */
+export const labels = () => z.record(ownKey, labelValue);
+
+/** Annotations that an operator adds to a Pod. */
+export const annotations = () => z.record(ownKey, z.string());
+
+export const nodeSelector = () => z.record(qualifiedName, labelValue);
+
+/** A Kubernetes toleration as the Pod spec has it. */
+export const toleration = () =>
+  z
+    .strictObject({
+      key: z.string().optional(),
+      operator: z.enum(["Exists", "Equal"]).optional(),
+      value: z.string().optional(),
+      effect: z.enum(["NoSchedule", "PreferNoSchedule", "NoExecute"]).optional(),
+      tolerationSeconds: z.int().optional(),
+    })
+    .meta({ description: "A toleration of the Pod spec, in Kubernetes' own field names." });
+
+/** A Kubernetes affinity; what is below the three kinds is checked by the API server. */
+export const affinity = () =>
+  z
+    .strictObject({
+      nodeAffinity: z.record(z.string(), z.unknown()).optional(),
+      podAffinity: z.record(z.string(), z.unknown()).optional(),
+      podAntiAffinity: z.record(z.string(), z.unknown()).optional(),
+    })
+    .meta({ description: "An affinity of the Pod spec, in Kubernetes' own field names." });

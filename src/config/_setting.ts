@@ -1,0 +1,33 @@
+import type { z } from "zod";
+
+/** When a changed setting takes effect. */
+export type AppliesAt = "gateway-start" | "sandbox-start";
+
+/** What the reference, the comments of values.yaml and the JSON Schema say about one setting. */
+export interface SettingHelp {
+  /** Unit of a number, e.g. `seconds`. */
+  readonly unit?: string;
+  /** A value that an operator may copy. */
+  readonly example?: unknown;
+  /** Default: `sandbox-start` in the driver's tables, `gateway-start` elsewhere. */
+  readonly applies?: AppliesAt;
+  /** What a sandbox looks like while the cluster cannot give what the setting asks for. */
+  readonly pending?: string;
+}
+
+declare module "zod" {
+  interface GlobalMeta {
+    unit?: string;
+    example?: unknown;
+    applies?: AppliesAt;
+    pending?: string;
+  }
+}
+
+/**
+ * One setting: its schema (bounds and default included) with the sentence that explains it. Called last, because zod keeps what is
+ * said about a schema with exactly that schema object.
+ */
+export function setting<Schema extends z.ZodType>(schema: Schema, description: string, help: SettingHelp = {}): Schema {
+  return schema.meta({ description, ...help }) as Schema;
+}

@@ -1,0 +1,13 @@
+/** Settings: the only place that knows a setting's name, type, default, bounds and help. */
+
+export { reservedPrefixes } from "./_grammar.ts";
+export type { Resources } from "./_resources.ts";
+export { mergeQuantities, minimumWorkloadMemory, supervisorDefaults } from "./_resources.ts";
+export { isDuration, parseDuration } from "./duration.ts";
+export { type GatewaySettings, gatewaySchema } from "./gateway.ts";
+export { defaultRegistry, type KubernetesSettings, kubernetesSchema } from "./kubernetes.ts";
+export { nearest } from "./nearest.ts";
+export { parseSettings, type SettingsErrorReason, type SettingsPurpose } from "./parse.ts";
+export { compareQuantities, isQuantity, parseQuantity } from "./quantity.ts";
+export { type Condition, keysOf, type Scalar, type SettingRule, settingRules } from "./rules.ts";
+export { defaultSettings, type Settings, tables } from "./settings.ts";

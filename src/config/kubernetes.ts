@@ -1,0 +1,258 @@
+import { z } from "zod";
+import packageJson from "../../package.json" with { type: "json" };
+import {
+  affinity,
+  annotations,
+  dnsLabelName,
+  duration,
+  endpoint,
+  image,
+  labels,
+  nodeSelector,
+  objectName,
+  optionalObjectName,
+  port,
+  quantity,
+  toleration,
+} from "./_grammar.ts";
+import { minimumWorkloadMemory, resources, supervisorDefaults } from "./_resources.ts";
+import { setting } from "./_setting.ts";
+
+/** Where images come from when nothing is configured: a registry name that no public DNS can answer, so that nobody else's program is ever pulled. */
+export const defaultRegistry = "openshell.local";
+const version = packageJson.version;
+
+const pullPolicies: Readonly<Record<string, "Always" | "IfNotPresent" | "Never" | "">> = {
+  "": "",
+  always: "Always",
+  if_not_present: "IfNotPresent",
+  never: "Never",
+  Always: "Always",
+  IfNotPresent: "IfNotPresent",
+  Never: "Never",
+};
+const pullPolicy = () =>
+  z
+    .enum(["", "Always", "IfNotPresent", "Never", "always", "if_not_present", "never"])
+    .transform((given) => pullPolicies[given] ?? "")
+    .prefault("");
+
+const id = () => z.int().min(1).max(4_294_967_294);
+const names = () => z.array(objectName());
+const allowList = () => z.array(z.union([z.literal("*"), objectName()])).default(["*"]);
+
+const waitsForClass =
+  "Creation fails within seconds when the class does not exist; it is Pending while no node can run it.";
+
+/** The settings that exist once for each Pod of a pair. */
+const placement = (whose: string) => ({
+  priority_class_name: setting(
+    optionalObjectName().default(""),
+    `PriorityClass of the ${whose} Pod; empty: the cluster's default.`,
+  ),
+  node_selector: setting(nodeSelector().default({}), `Labels a node must have to run the ${whose} Pod.`, {
+    example: { "example.com/pool": "agents" },
+    pending: "Pending until a node has all labels.",
+  }),
+  tolerations: setting(
+    z.array(toleration()).default([]),
+    `Taints that the ${whose} Pod tolerates, in Kubernetes' own field names.`,
+    { example: [{ key: "example.com/agents", operator: "Exists", effect: "NoSchedule" }] },
+  ),
+  affinity: setting(
+    affinity().default({}),
+    `Affinity of the ${whose} Pod, in Kubernetes' own field names. pod_anti_affinity is appended to it, never replaces it.`,
+    { pending: "Pending while a required term cannot be met." },
+  ),
+  labels: setting(
+    labels().default({}),
+    `More labels on the ${whose} Pod. The prefixes openshell.ai/, internal.openshell.ai/ and agents.x-k8s.io/ are refused.`,
+    { example: { team: "research" } },
+  ),
+  annotations: setting(
+    annotations().default({}),
+    `More annotations on the ${whose} Pod. The prefixes openshell.ai/, internal.openshell.ai/ and agents.x-k8s.io/ are refused.`,
+  ),
+});
+
+type Prefixed<Prefix extends string, Shape> = { [Key in keyof Shape & string as `${Prefix}${Key}`]: Shape[Key] };
+
+function prefixed<Prefix extends string, Shape extends Record<string, z.ZodType>>(
+  prefix: Prefix,
+  shape: Shape,
+): Prefixed<Prefix, Shape> {
+  return Object.fromEntries(Object.entries(shape).map(([key, schema]) => [`${prefix}${key}`, schema])) as Prefixed<
+    Prefix,
+    Shape
+  >;
+}
+
+const sandboxRuntime = z.strictObject({
+  pod_anti_affinity: setting(
+    z.enum(["off", "preferred", "required"]).default("off"),
+    "Whether the two Pods of a pair keep to different nodes. preferred: where it is possible. required: READY is never reported while both are on one node.",
+    { pending: "required: Pending while only one suitable node exists; goes on by itself when a second one joins." },
+  ),
+  boundary_port: setting(
+    port(1024).default(5500),
+    "TCP port in the workload Pod on which the runtime waits for its supervisor.",
+  ),
+  fence_check: setting(
+    z.enum(["enforce", "off"]).default("enforce"),
+    "enforce: no agent process starts until the workload Pod is shown to have no way out. off: for clusters that do not enforce NetworkPolicy; the agent then reaches whatever its node reaches.",
+  ),
+  delivery: setting(
+    z.enum(["copy", "image_volume"]).default("copy"),
+    "How the runtime gets into the workload Pod: an init container that copies it, or an image volume (Kubernetes 1.35 or newer, or its feature gate).",
+  ),
+  tolerated_network_policies: setting(
+    names().default([]),
+    "Foreign NetworkPolicies, by name, that may select workload Pods. Any other one that opens their fence stops the sandbox.",
+  ),
+});
+
+const admission = z.strictObject({
+  allowed_image_rewrites: setting(
+    z.record(z.string().min(1), z.string().min(1)).default({}),
+    "Prefixes of image names that an admission webhook of the cluster may replace, each with its replacement. Any other change of an image is refused.",
+    { example: { "docker.io/": "mirror.example.com/docker/" } },
+  ),
+});
+
+/** `[openshell.drivers.kubernetes]` and the tables below it. */
+export const kubernetesSchema = z
+  .strictObject({
+    workspace_mode: setting(
+      z.enum(["shared"]).default("shared"),
+      "How workspaces map to namespaces. shared: all sandboxes in `namespace`.",
+      { applies: "gateway-start" },
+    ),
+    namespace: setting(dnsLabelName().default("openshell-sandboxes"), "Namespace of all sandboxes. It must exist.", {
+      applies: "gateway-start",
+    }),
+    gateway_id: setting(
+      z
+        .string()
+        .refine((text) => /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/.test(text) && text.length <= 33, {
+          error: "a DNS label of at most 33 characters",
+        })
+        .default("openshell"),
+      "Marks what belongs to this gateway. Two gateways that share a namespace need different ids; a changed id loses sight of existing sandboxes.",
+      { applies: "gateway-start" },
+    ),
+    service_account_name: setting(
+      objectName().default("default"),
+      "ServiceAccount of the Pods of a pair. It needs no rights; the workload Pod gets no token.",
+      { example: "openshell-sandbox" },
+    ),
+    grpc_endpoint: setting(
+      endpoint().default(""),
+      "Where supervisors reach the gateway. The chart derives it from its Service; a hand-written file must have it.",
+      { example: "https://openshell.openshell.svc.cluster.local:8080" },
+    ),
+    default_image: setting(
+      image("may-be-empty").default(""),
+      "Workload image of sandboxes that name none. Empty: a sandbox must name one.",
+      { example: "registry.example.com/agents/base:1" },
+    ),
+    image_pull_policy: setting(pullPolicy(), "Pull policy of workload images; empty: Kubernetes' default.", {
+      example: "IfNotPresent",
+    }),
+    image_pull_secrets: setting(names().default([]), "Pull Secrets, in the sandboxes' namespace, of both Pods.", {
+      example: ["registry-credentials"],
+    }),
+    sandbox_runtime_image: setting(
+      image("required").default(`${defaultRegistry}/openshell/runtime:${version}`),
+      "Image of the runtime, the trusted process in the workload Pod. Same version as the gateway.",
+    ),
+    sandbox_runtime_image_pull_policy: setting(
+      pullPolicy(),
+      "Pull policy of sandbox_runtime_image; empty: Kubernetes' default.",
+    ),
+    supervisor_image: setting(
+      image("required").default(`${defaultRegistry}/openshell/supervisor:${version}`),
+      "Image of the supervisor Pod. Same version as the gateway.",
+    ),
+    supervisor_image_pull_policy: setting(pullPolicy(), "Pull policy of supervisor_image; empty: Kubernetes' default."),
+    default_runtime_class_name: setting(
+      optionalObjectName().default(""),
+      "RuntimeClass of workload Pods whose caller names none, for example kata or gvisor. Never applied to the supervisor.",
+      { example: "kata", pending: waitsForClass },
+    ),
+    supervisor_runtime_class_name: setting(
+      optionalObjectName().default(""),
+      "RuntimeClass of supervisor Pods. Independent of default_runtime_class_name; empty: the node's default runtime.",
+      { example: "runc", pending: waitsForClass },
+    ),
+    allowed_runtime_class_names: setting(allowList(), 'RuntimeClasses that a caller may ask for; "*": any.', {
+      example: ["kata", "gvisor"],
+    }),
+    allowed_priority_class_names: setting(allowList(), 'PriorityClasses that a caller may ask for; "*": any.'),
+    supervisor_resources: setting(
+      resources(supervisorDefaults),
+      "Resources of the supervisor container. The defaults keep it out of QoS class BestEffort.",
+      { pending: "Pending while no node has the requested resources free." },
+    ),
+    workload_resources: setting(
+      resources({ requests: {}, limits: {} }, { minimumMemoryLimit: minimumWorkloadMemory }),
+      "Resources of workload containers whose caller asks for none.",
+      { pending: "Pending while no node has the requested resources free." },
+    ),
+    ...prefixed("supervisor_", placement("supervisor")),
+    ...prefixed("workload_", placement("workload")),
+    app_armor_profile: setting(
+      z
+        .string()
+        .refine((text) => /^(|Unconfined|RuntimeDefault|Localhost\/.+)$/.test(text), {
+          error: "empty, Unconfined, RuntimeDefault or Localhost/<profile>",
+        })
+        .default(""),
+      "AppArmor profile of the workload container: empty (the cluster decides), Unconfined, RuntimeDefault or Localhost/<profile>. Pod Security `restricted` refuses Unconfined.",
+      { example: "RuntimeDefault" },
+    ),
+    enable_user_namespaces: setting(
+      z.boolean().default(false),
+      "Run workload Pods in a user namespace of their own (hostUsers: false). Needs Kubernetes 1.33 or newer and containerd 2.",
+    ),
+    sandbox_uid: setting(
+      id().optional(),
+      "User id of agent processes. Default: the namespace's range on OpenShift, else 10001.",
+      { example: 10001 },
+    ),
+    sandbox_gid: setting(id().optional(), "Group id of agent processes. Default: sandbox_uid.", { example: 10001 }),
+    workspace_default_storage_size: setting(quantity().default("2Gi"), "Size of the volume that keeps /sandbox.", {
+      example: "10Gi",
+      pending: "Pending until the volume is bound.",
+    }),
+    workspace_storage_class: setting(
+      optionalObjectName().default(""),
+      "StorageClass of that volume; empty: the cluster's default.",
+      { pending: "Pending until the volume is bound." },
+    ),
+    sa_token_ttl_secs: setting(
+      z
+        .int()
+        .transform((given) => (given <= 0 ? 3600 : Math.min(86_400, Math.max(600, given))))
+        .prefault(3600),
+      "Life of the token with which a supervisor introduces itself. Brought into 600..86400; 0 or less means 3600.",
+      { unit: "seconds" },
+    ),
+    provisioning_timeout: setting(
+      duration().default(""),
+      "How long a sandbox may wait for capacity before it becomes ERROR; empty: for ever.",
+      { example: "30m" },
+    ),
+    allow_driver_config: setting(
+      z.boolean().default(false),
+      "Accept a caller's driver_config (node selector, tolerations, classes, resources, volumes).",
+    ),
+    sandbox_runtime: setting(sandboxRuntime.prefault({}), "The pair."),
+    admission: setting(admission.prefault({}), "What admission of the cluster may change in a Pod."),
+  })
+  .meta({
+    description:
+      "The Kubernetes driver. Unless a setting says otherwise, a change applies to each sandbox at its next start; running ones keep what they started with.",
+  });
+
+/** Settings of the Kubernetes driver, under their TOML names. */
+export type KubernetesSettings = z.output<typeof kubernetesSchema>;

@@ -1,0 +1,161 @@
+import { parse as parseToml, TomlError } from "smol-toml";
+import type { z } from "zod";
+import { OpenShellError } from "../common/errors.ts";
+import { type Problem, printPath, problemsOf, valueAt } from "./_problems.ts";
+import { holds, keysOf, settingRules } from "./rules.ts";
+import { documentSchema, type Settings } from "./settings.ts";
+import { locateTomlKeys, type TomlLines, type TomlPath } from "./toml-lines.ts";
+
+/** What the settings are for: a gateway that serves needs certificates and keys, one that only renders manifests does not. */
+export type SettingsPurpose = "serve" | "render";
+
+/** Why a gateway.toml was refused before its settings were looked at. */
+export type SettingsErrorReason =
+  | "malformed"
+  | "missing_version"
+  | "legacy_schema_v1"
+  | "future_version"
+  | "unsupported_version"
+  | "invalid_settings";
+
+/**
+ * Reads the text of a gateway.toml.
+ *
+ * @param source how errors name the text, usually its path.
+ * @throws one OpenShellError `invalid-argument` whose message and violations name every problem, with TOML path and line.
+ */
+export function parseSettings(text: string, source: string, purpose: SettingsPurpose = "serve"): Settings {
+  const document = parseDocument(text, source);
+  const lines = locateTomlKeys(text);
+  checkVersion(document, source, lines);
+  const { output, problems } = readDocument(document);
+  const refused = problems.map(({ path }) => path);
+  if (output !== undefined) problems.push(...brokenRules(output, refused, purpose));
+  if (problems.length > 0 || output === undefined) throw settingsError(problems, source, lines);
+  return { gateway: output.openshell.gateway, kubernetes: output.openshell.drivers.kubernetes };
+}
+
+function parseDocument(text: string, source: string): Record<string, unknown> {
+  try {
+    return parseToml(text);
+  } catch (error) {
+    if (!(error instanceof TomlError)) throw error;
+    const sentence = (error.message.split("\n")[0] ?? "").replace(/^Invalid TOML document: /, "");
+    throw refusal(
+      "malformed",
+      `${source}: line ${error.line}, column ${error.column}: not valid TOML: ${sentence}`,
+      error,
+    );
+  }
+}
+
+function checkVersion(document: Record<string, unknown>, source: string, lines: TomlLines): void {
+  const version = valueAt(document, ["openshell", "version"]);
+  if (version === 2) return;
+  const where = `${source}: openshell.version${lineSuffix(lines, ["openshell", "version"])}`;
+  if (version === undefined) {
+    throw refusal("missing_version", `${where} is required: begin the file with [openshell] and version = 2`);
+  }
+  if (version === 1) {
+    throw refusal(
+      "legacy_schema_v1",
+      `${where} is 1, which is no longer read: set version = 2 and repeat in each driver's table what it inherited from [openshell.gateway]`,
+    );
+  }
+  if (typeof version === "number" && version > 2) {
+    throw refusal(
+      "future_version",
+      `${where} is ${version}, but this gateway reads version 2: use a newer gateway or set version = 2`,
+    );
+  }
+  throw refusal("unsupported_version", `${where} is ${JSON.stringify(version)}: set version = 2`);
+}
+
+/** All problems of a document, and what it says apart from them: a wrong setting must not hide what is wrong with the others. */
+function readDocument(document: Record<string, unknown>): {
+  output: z.output<typeof documentSchema> | undefined;
+  problems: Problem[];
+} {
+  const problems: Problem[] = [];
+  let remaining: unknown = document;
+  for (let round = 0; round < 8; round++) {
+    const result = documentSchema.safeParse(remaining);
+    if (result.success) return { output: result.data, problems };
+    const found = problemsOf(result.error.issues, documentSchema, remaining);
+    for (const problem of found) {
+      // A table that lost a refused key may lack it now: that is not another problem.
+      const isEcho =
+        problem.text.startsWith("is required") && problems.some(({ path }) => samePath(path, problem.path));
+      if (!isEcho) problems.push(problem);
+    }
+    remaining = found.reduce(
+      (rest, { path, text }) => without(rest, text.startsWith("is required") ? path.slice(0, -1) : path),
+      remaining,
+    );
+  }
+  return { output: undefined, problems };
+}
+
+function brokenRules(
+  output: z.output<typeof documentSchema>,
+  refused: readonly TomlPath[],
+  purpose: SettingsPurpose,
+): Problem[] {
+  const lookup = (key: string) => valueAt(output, key.split("."));
+  const isRefused = (key: string) => refused.some((path) => overlaps(path, key.split(".")));
+  return settingRules
+    .filter((rule) => rule.at === "load" || purpose === "serve")
+    .filter((rule) => !keysOf(rule.refusedWhen).some(isRefused) && holds(rule.refusedWhen, lookup))
+    .map((rule) => ({ path: (rule.keys[0] ?? "").split("."), text: rule.sentence }));
+}
+
+function settingsError(problems: readonly Problem[], source: string, lines: TomlLines): OpenShellError {
+  const violations = problems
+    .map(({ path, text }) => ({ path, text, line: lines.lineOf(path) }))
+    .sort((left, right) => (left.line ?? 0) - (right.line ?? 0))
+    .map(({ path, text }) => ({
+      field: printPath(path),
+      description: `${printPath(path)}${lineSuffix(lines, path)}: ${text}`,
+    }));
+  const list = violations.map(({ description }) => `\n  ${description}`).join("");
+  const count = violations.length === 1 ? "one problem" : `${violations.length} problems`;
+  return new OpenShellError("invalid-argument", `${source} has ${count}:${list}`, {
+    reason: "invalid_settings",
+    violations,
+  });
+}
+
+function refusal(reason: SettingsErrorReason, message: string, cause?: unknown): OpenShellError {
+  return new OpenShellError("invalid-argument", message, {
+    reason,
+    violations: [{ field: "openshell.version", description: message }],
+    ...(cause === undefined ? {} : { cause }),
+  });
+}
+
+function lineSuffix(lines: TomlLines, path: TomlPath): string {
+  const line = lines.lineOf(path);
+  return line === undefined ? "" : ` (line ${line})`;
+}
+
+function without(value: unknown, path: TomlPath): unknown {
+  const [step, ...rest] = path;
+  if (step === undefined || typeof value !== "object" || value === null) return value;
+  if (Array.isArray(value)) {
+    return rest.length === 0
+      ? value.filter((_, index) => index !== step)
+      : value.map((entry, index) => (index === step ? without(entry, rest) : entry));
+  }
+  const copy = { ...(value as Record<string, unknown>) };
+  if (rest.length === 0) delete copy[step];
+  else if (step in copy) copy[step] = without(copy[step], rest);
+  return copy;
+}
+
+function samePath(left: TomlPath, right: TomlPath): boolean {
+  return left.length === right.length && overlaps(left, right);
+}
+
+function overlaps(left: TomlPath, right: TomlPath): boolean {
+  return left.every((step, index) => index >= right.length || right[index] === step);
+}

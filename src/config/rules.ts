@@ -1,0 +1,180 @@
+/** A scalar that a condition compares with. */
+export type Scalar = string | number | boolean;
+
+/**
+ * What a rule looks at, as data: the same condition is evaluated here on a settings file and printed by the chart as a Helm guard. Keys
+ * are full TOML paths, e.g. `openshell.gateway.disable_tls`.
+ */
+export type Condition =
+  | { readonly is: string; readonly value: Scalar }
+  /** Not there, or "", or an empty list or table. */
+  | { readonly empty: string }
+  /** Both are there and equal. */
+  | { readonly same: readonly [string, string] }
+  | { readonly startsWith: string; readonly prefix: string }
+  | { readonly not: Condition }
+  | { readonly all: readonly Condition[] }
+  | { readonly any: readonly Condition[] };
+
+/** A combination of settings that is refused. */
+export interface SettingRule {
+  /** Every setting the condition reads; the first one is where the error is shown. */
+  readonly keys: readonly string[];
+  /** `load`: wrong in any file. `serve`: wrong only for a gateway that is to serve, not for one that only renders. */
+  readonly at: "load" | "serve";
+  /** True when the combination is refused. */
+  readonly refusedWhen: Condition;
+  /** What is wrong and what to do about it. */
+  readonly sentence: string;
+}
+
+const gateway = "openshell.gateway";
+const driver = "openshell.drivers.kubernetes";
+
+/** All cross-field rules. */
+export const settingRules: readonly SettingRule[] = [
+  {
+    keys: [`${gateway}.disable_tls`, `${gateway}.tls`],
+    at: "load",
+    refusedWhen: { all: [{ is: `${gateway}.disable_tls`, value: true }, { not: { empty: `${gateway}.tls` } }] },
+    sentence:
+      "disable_tls = true listens in plain text, so the table [openshell.gateway.tls] has no effect; remove one of the two",
+  },
+  {
+    keys: [`${gateway}.tls`, `${gateway}.disable_tls`],
+    at: "serve",
+    refusedWhen: { all: [{ is: `${gateway}.disable_tls`, value: false }, { empty: `${gateway}.tls` }] },
+    sentence:
+      "the gateway listens with TLS but has no certificate; give [openshell.gateway.tls] cert_path and key_path, or, for development, set disable_tls = true",
+  },
+  {
+    keys: [`${gateway}.mtls_auth.enabled`, `${gateway}.disable_tls`],
+    at: "load",
+    refusedWhen: {
+      all: [
+        { is: `${gateway}.mtls_auth.enabled`, value: true },
+        { is: `${gateway}.disable_tls`, value: true },
+      ],
+    },
+    sentence: "mtls_auth.enabled = true needs TLS, but disable_tls = true turns it off; set one of them to false",
+  },
+  {
+    keys: [`${gateway}.mtls_auth.enabled`, `${gateway}.tls.client_ca_path`, `${gateway}.disable_tls`],
+    at: "load",
+    refusedWhen: {
+      all: [
+        { is: `${gateway}.mtls_auth.enabled`, value: true },
+        { is: `${gateway}.disable_tls`, value: false },
+        { empty: `${gateway}.tls.client_ca_path` },
+      ],
+    },
+    sentence: "mtls_auth.enabled = true needs tls.client_ca_path, the authority that signs the users' certificates",
+  },
+  {
+    keys: [`${gateway}.auth.allow_unauthenticated_users`, `${gateway}.mtls_auth.enabled`],
+    at: "serve",
+    refusedWhen: {
+      all: [
+        { is: `${gateway}.auth.allow_unauthenticated_users`, value: false },
+        { is: `${gateway}.mtls_auth.enabled`, value: false },
+      ],
+    },
+    sentence:
+      "no user could connect: set mtls_auth.enabled = true, or, for development, auth.allow_unauthenticated_users = true",
+  },
+  {
+    keys: [`${gateway}.gateway_jwt`],
+    at: "serve",
+    refusedWhen: { empty: `${gateway}.gateway_jwt` },
+    sentence:
+      "no supervisor could connect: give [openshell.gateway.gateway_jwt] signing_key_path, public_key_path and kid_path",
+  },
+  {
+    keys: [`${gateway}.master_secret_path`],
+    at: "serve",
+    refusedWhen: { empty: `${gateway}.master_secret_path` },
+    sentence:
+      "the keys of sandboxes are derived from a secret: set master_secret_path to a file of at least 32 random bytes",
+  },
+  {
+    keys: [`${gateway}.gateway_jwt.gateway_id`, `${driver}.gateway_id`, `${gateway}.gateway_jwt`],
+    at: "load",
+    refusedWhen: {
+      all: [
+        { not: { empty: `${gateway}.gateway_jwt` } },
+        { not: { same: [`${gateway}.gateway_jwt.gateway_id`, `${driver}.gateway_id`] } },
+      ],
+    },
+    sentence:
+      "gateway_jwt.gateway_id and gateway_id of [openshell.drivers.kubernetes] name the same gateway; give both the same value",
+  },
+  ...(["health_bind_address", "metrics_bind_address"] as const).map(
+    (key): SettingRule => ({
+      keys: [`${gateway}.${key}`, `${gateway}.bind_address`],
+      at: "load",
+      refusedWhen: { same: [`${gateway}.${key}`, `${gateway}.bind_address`] },
+      sentence: `${key} and bind_address are the same address; give ${key} another port`,
+    }),
+  ),
+  {
+    keys: [`${gateway}.metrics_bind_address`, `${gateway}.health_bind_address`],
+    at: "load",
+    refusedWhen: { same: [`${gateway}.metrics_bind_address`, `${gateway}.health_bind_address`] },
+    sentence:
+      "metrics_bind_address and health_bind_address are the same address; give metrics_bind_address another port",
+  },
+  {
+    keys: [`${driver}.grpc_endpoint`],
+    at: "serve",
+    refusedWhen: { empty: `${driver}.grpc_endpoint` },
+    sentence:
+      "supervisors need grpc_endpoint, the address at which they reach this gateway from their Pods, such as https://gateway.example.com:8080",
+  },
+  {
+    keys: [`${driver}.grpc_endpoint`, `${gateway}.disable_tls`],
+    at: "load",
+    refusedWhen: {
+      all: [
+        { startsWith: `${driver}.grpc_endpoint`, prefix: "http:" },
+        { is: `${gateway}.disable_tls`, value: false },
+      ],
+    },
+    sentence:
+      "grpc_endpoint is an http:// address, but the gateway listens with TLS; write https://, or, for development, set disable_tls = true",
+  },
+];
+
+/** Reads a setting by its full TOML path. */
+export type SettingLookup = (key: string) => unknown;
+
+/** Whether a condition holds for the settings that `lookup` reads. */
+export function holds(condition: Condition, lookup: SettingLookup): boolean {
+  if ("is" in condition) return lookup(condition.is) === condition.value;
+  if ("empty" in condition) return isEmpty(lookup(condition.empty));
+  if ("same" in condition) {
+    const [left, right] = condition.same.map(lookup);
+    return !isEmpty(left) && left === right;
+  }
+  if ("startsWith" in condition) {
+    const value = lookup(condition.startsWith);
+    return typeof value === "string" && value.startsWith(condition.prefix);
+  }
+  if ("not" in condition) return !holds(condition.not, lookup);
+  if ("all" in condition) return condition.all.every((part) => holds(part, lookup));
+  return condition.any.some((part) => holds(part, lookup));
+}
+
+/** Every setting that a condition reads. */
+export function keysOf(condition: Condition): string[] {
+  if ("is" in condition) return [condition.is];
+  if ("empty" in condition) return [condition.empty];
+  if ("same" in condition) return [...condition.same];
+  if ("startsWith" in condition) return [condition.startsWith];
+  if ("not" in condition) return keysOf(condition.not);
+  return ("all" in condition ? condition.all : condition.any).flatMap(keysOf);
+}
+
+function isEmpty(value: unknown): boolean {
+  if (value === undefined || value === null || value === "") return true;
+  return typeof value === "object" && Object.keys(value).length === 0;
+}
