@@ -1,0 +1,97 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import {
+  afterAction,
+  created,
+  deleteRequested,
+  exitFinalized,
+  exitReported,
+  failed,
+  type Lifecycle,
+  nextAction,
+  startRequested,
+  stopRequested,
+  vanished,
+} from "./lifecycle.ts";
+
+/** Tells the driver everything, and what it was told. */
+function converge(from: Lifecycle): { readonly to: Lifecycle; readonly calls: readonly string[] } {
+  const calls: string[] = [];
+  let to = from;
+  for (let action = nextAction(to); action !== undefined; action = nextAction(to)) {
+    calls.push(action);
+    if (calls.length > 5) break;
+    to = afterAction(to, action, "identity");
+  }
+  return { to, calls };
+}
+
+const running = converge(created()).to;
+
+describe("a sandbox's lifecycle", () => {
+  it("creates once", () => {
+    expect(converge(created()).calls).toEqual(["create"]);
+    expect(nextAction(running)).toBeUndefined();
+  });
+
+  it("stops, then starts a new generation", () => {
+    const stopped = converge(stopRequested(running));
+    expect(stopped.calls).toEqual(["stop"]);
+    const started = converge(startRequested(stopped.to, "g2"));
+    expect(started.calls).toEqual(["start"]);
+    expect(started.to.applied).toMatchObject({ state: "running", generationId: "g2" });
+  });
+
+  it("stops the old pair before a start that overtook the stop", () => {
+    expect(converge(startRequested(stopRequested(running), "g2")).calls).toEqual(["stop", "start"]);
+  });
+
+  it("starts nothing new when it runs already", () => {
+    expect(startRequested(running, "g2")).toBe(running);
+  });
+
+  it("stops the pair once the main process is finalized, and keeps the exit code", () => {
+    const reported = exitReported(running, "main-1", 3);
+    expect(nextAction(reported)).toBeUndefined();
+    const ended = exitFinalized(reported, "main-1");
+    expect(nextAction(ended)).toBe("stop");
+    expect(exitReported(ended, "main-1", 0).exit?.code).toBe(3);
+    expect(startRequested(ended, "g2").exit).toBeUndefined();
+  });
+
+  it("ignores a finalization of another instance", () => {
+    expect(exitFinalized(exitReported(running, "main-1", 0), "main-2").desired).toBe("running");
+  });
+
+  it("creates anew when started after its resource vanished", () => {
+    const gone = vanished(running);
+    expect(gone.failure?.reason).toBe("ResourceDeleted");
+    expect(nextAction(gone)).toBeUndefined();
+    expect(converge(startRequested(gone, "g2")).calls).toEqual(["create"]);
+  });
+
+  it("is never created again once deletion was asked for, and settles whatever happened before", () => {
+    const step = fc.constantFrom<(life: Lifecycle) => Lifecycle>(
+      stopRequested,
+      (life) => startRequested(life, "next"),
+      (life) => exitReported(life, "main", 1),
+      (life) => exitFinalized(life, "main"),
+      (life) => failed(life, "Reason", "sentence"),
+      vanished,
+      (life) => converge(life).to,
+      (life) => {
+        const action = nextAction(life);
+        return action === undefined ? life : afterAction(life, action);
+      },
+    );
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 12 }), (steps) => {
+        const before = steps.reduce((life, apply) => apply(life), created());
+        expect(converge(before).calls.length).toBeLessThanOrEqual(2);
+        const after = converge(deleteRequested(before));
+        expect(after.calls).toEqual(["delete"]);
+        expect(steps.reduce((life, apply) => apply(life), after.to).applied.deleting).toBe(true);
+      }),
+    );
+  });
+});

@@ -1,0 +1,63 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { backupPath, openDatabase, pathOfUrl } from "./database.ts";
+import { migrations } from "./migrations.ts";
+
+let directory: string;
+let path: string;
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), "openshell-store-"));
+  path = join(directory, "store.db");
+});
+afterEach(() => rmSync(directory, { recursive: true }));
+
+const addColumn = { name: "a column", sql: "ALTER TABLE workspaces ADD COLUMN note TEXT NOT NULL DEFAULT ''" };
+
+describe("the store's schema", () => {
+  it("is created in WAL mode and opens again unchanged", () => {
+    openDatabase(path).close();
+    const again = openDatabase(path);
+    expect(again.prepare("PRAGMA journal_mode").get()).toEqual({ journal_mode: "wal" });
+    expect(again.prepare("PRAGMA user_version").get()).toEqual({ user_version: migrations.length });
+    again.close();
+  });
+
+  it("is copied aside before a later migration runs", () => {
+    openDatabase(path).close();
+    openDatabase(path, [...migrations, addColumn]).close();
+    const copy = new DatabaseSync(backupPath(path, migrations.length));
+    expect(copy.prepare("PRAGMA user_version").get()).toEqual({ user_version: migrations.length });
+    copy.close();
+  });
+
+  it("keeps the old schema when a migration fails half way", () => {
+    openDatabase(path).close();
+    const broken = { name: "broken", sql: `${addColumn.sql}; SELECT * FROM nowhere;` };
+    expect(() => openDatabase(path, [...migrations, broken])).toThrow(/migration 2 \(broken\) failed: no such table/);
+    const after = openDatabase(path);
+    expect(() => after.prepare("SELECT note FROM workspaces")).toThrow(/no such column/);
+    after.close();
+  });
+
+  it("of a newer release is refused with what to do", () => {
+    openDatabase(path, [...migrations, addColumn]).close();
+    expect(() => openDatabase(path)).toThrow(
+      `${path} has schema 2, this release knows 1: run the newer release that wrote it`,
+    );
+  });
+
+  it("reports a file that cannot be opened in one sentence", () => {
+    expect(() => openDatabase(join(directory, "missing", "store.db"))).toThrow(/^cannot open the store .*store\.db: /);
+  });
+
+  it("is found by a sqlite URL only", () => {
+    expect(pathOfUrl("sqlite:/var/openshell/openshell.db")).toBe("/var/openshell/openshell.db");
+    expect(pathOfUrl("sqlite:///a/b.db")).toBe("/a/b.db");
+    expect(pathOfUrl("sqlite::memory:")).toBe(":memory:");
+    expect(() => pathOfUrl("postgres://db")).toThrow(/expected sqlite:/);
+  });
+});
