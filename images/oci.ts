@@ -4,7 +4,7 @@ import { mkdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
-import { type Header, type Pack, pack } from "tar-stream";
+import { type Pack, pack } from "tar-stream";
 import { OpenShellError } from "../src/common/errors.ts";
 
 /** Where a file's bytes come from. */
@@ -61,6 +61,9 @@ interface Blob {
   readonly size: number;
   readonly source: Source;
 }
+
+/** What tar-stream takes for an entry. */
+type Header = Parameters<Pack["entry"]>[0];
 
 /** Every time in an image is this one, so that the same input gives the same digest. */
 const epoch = new Date(0);

@@ -1,0 +1,35 @@
+import { access } from "node:fs/promises";
+import { join } from "node:path";
+import { type Component, startComponent, waitForComponent } from "../component.ts";
+import type { Context } from "../context.ts";
+import { kubectlAttempt } from "../kubectl.ts";
+
+const program = join(import.meta.dirname, "../../agent-sandbox/main.ts");
+
+/** Starts the stand-in for the Agent Sandbox controller, which no registry of this machine serves, and waits for its API. */
+export async function startAgentSandbox(context: Context): Promise<void> {
+  const present = await access(program).then(
+    () => true,
+    () => false,
+  );
+  if (!present) {
+    context.progress.note("no Agent Sandbox stand-in in this checkout: its API will be missing");
+    return;
+  }
+  const { layout, place, signal } = context;
+  const component: Component = {
+    name: "agent-sandbox",
+    cgroup: `${layout.prefix}/control`,
+    command: process.execPath,
+    args: [program, "--kubeconfig", layout.files.adminKubeconfig, "--version", "v1beta1"],
+  };
+  await startComponent(place, component);
+  const served = async () => {
+    const answer = await kubectlAttempt(layout.files.adminKubeconfig, ["get", "--raw=/apis/agents.x-k8s.io/v1beta1"]);
+    return answer.code === 0;
+  };
+  await waitForComponent(place, component, "serving", served, {
+    timeoutMs: 30_000,
+    ...(signal === undefined ? {} : { signal }),
+  });
+}

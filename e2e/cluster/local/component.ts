@@ -1,0 +1,138 @@
+import { spawn } from "node:child_process";
+import { mkdir, open, readFile, rm, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { sleep } from "../../../src/common/async.ts";
+import { OpenShellError } from "../../../src/common/errors.ts";
+import { type Hierarchies, makeCgroup } from "./cgroups.ts";
+
+/** A long-running program of the cluster. */
+export interface Component {
+  /** Unique in the cluster: names its pid file and its log, e.g. `node-1/kubelet`. */
+  readonly name: string;
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  /** Cgroup it is put into. */
+  readonly cgroup: string;
+}
+
+/** Where components keep their pid files and logs. */
+export interface ComponentPlace {
+  readonly run: string;
+  readonly logs: string;
+  readonly hierarchies: Hierarchies;
+}
+
+/**
+ * Starts a component unless it runs, detached from this process, with output appended to its log.
+ *
+ * @returns its process id
+ */
+export async function startComponent(place: ComponentPlace, component: Component): Promise<number> {
+  const running = await componentPid(place, component.name, component.cgroup);
+  if (running !== undefined) return running;
+  const pidFile = pidFileOf(place, component.name);
+  const logFile = logFileOf(place, component.name);
+  await mkdir(dirname(pidFile), { recursive: true });
+  await mkdir(dirname(logFile), { recursive: true });
+  const cgroups = await makeCgroup(place.hierarchies, component.cgroup);
+  // The shell joins the cgroups before the program begins, so that not even its first child is outside of them.
+  const join = cgroups.map((directory) => `echo $$ > '${directory}/cgroup.procs'`).join(" && ");
+  const log = await open(logFile, "a");
+  try {
+    const child = spawn("/bin/sh", ["-c", `${join} && exec "$@"`, "sh", component.command, ...component.args], {
+      detached: true,
+      stdio: ["ignore", log.fd, log.fd],
+      cwd: "/",
+      env: { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", HOME: "/root", ...component.env },
+    });
+    const pid = await new Promise<number>((resolve, reject) => {
+      child.once("spawn", () => resolve(child.pid ?? 0));
+      child.once("error", reject);
+    });
+    child.unref();
+    await writeFile(pidFile, String(pid));
+    // Until the shell has joined its cgroup nobody could tell the process from a stranger with the same id.
+    while (child.exitCode === null && (await componentPid(place, component.name, component.cgroup)) === undefined)
+      await sleep(5);
+    return pid;
+  } finally {
+    await log.close();
+  }
+}
+
+/** The component's process id while it lives. A reused id is not taken for it: it must be in the component's cgroup. */
+export async function componentPid(place: ComponentPlace, name: string, cgroup: string): Promise<number | undefined> {
+  const pid = Number(await readFile(pidFileOf(place, name), "utf8").catch(() => ""));
+  if (!(pid > 0)) return undefined;
+  const status = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => "");
+  const state = status.slice(status.lastIndexOf(")") + 2).charAt(0);
+  if (state === "" || state === "Z") return undefined;
+  const groups = await readFile(`/proc/${pid}/cgroup`, "utf8").catch(() => "");
+  return groups.split("\n").some((line) => line.endsWith(`:/${cgroup}`)) ? pid : undefined;
+}
+
+/** Ends a component: SIGTERM, and SIGKILL when it is still there after `graceMs`. */
+export async function stopComponent(
+  place: ComponentPlace,
+  name: string,
+  cgroup: string,
+  graceMs = 5000,
+): Promise<void> {
+  const deadline = performance.now() + graceMs;
+  let signal: NodeJS.Signals = "SIGTERM";
+  for (
+    let pid = await componentPid(place, name, cgroup);
+    pid !== undefined;
+    pid = await componentPid(place, name, cgroup)
+  ) {
+    if (signal === "SIGTERM" || performance.now() > deadline) {
+      process.kill(pid, signal);
+      signal = "SIGKILL";
+    }
+    await sleep(20);
+  }
+  await rm(pidFileOf(place, name), { force: true });
+}
+
+/**
+ * Waits until `ready` holds, and fails at once when the component ended instead.
+ *
+ * @param condition what is waited for, in words
+ */
+export async function waitForComponent(
+  place: ComponentPlace,
+  component: Pick<Component, "name" | "cgroup">,
+  condition: string,
+  ready: () => Promise<boolean>,
+  options: { readonly timeoutMs: number; readonly signal?: AbortSignal },
+): Promise<void> {
+  const until = performance.now() + options.timeoutMs;
+  while (!(await ready())) {
+    options.signal?.throwIfAborted();
+    const dead = (await componentPid(place, component.name, component.cgroup)) === undefined;
+    if (dead || performance.now() > until) {
+      const what = dead
+        ? `${component.name} ended`
+        : `${component.name}: not ${condition} after ${options.timeoutMs / 1000} s`;
+      throw new OpenShellError(
+        "internal",
+        `${what}; the end of ${logFileOf(place, component.name)}:\n${await logEnd(place, component.name)}`,
+      );
+    }
+    await sleep(50, options.signal);
+  }
+}
+
+export function logFileOf(place: Pick<ComponentPlace, "logs">, name: string): string {
+  return join(place.logs, `${name}.log`);
+}
+
+function pidFileOf(place: Pick<ComponentPlace, "run">, name: string): string {
+  return join(place.run, `${name}.pid`);
+}
+
+async function logEnd(place: ComponentPlace, name: string): Promise<string> {
+  const text = await readFile(logFileOf(place, name), "utf8").catch(() => "");
+  return text.trimEnd().split("\n").slice(-8).join("\n");
+}

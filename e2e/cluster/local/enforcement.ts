@@ -1,0 +1,91 @@
+import { sleep } from "../../../src/common/async.ts";
+import { OpenShellError } from "../../../src/common/errors.ts";
+import type { Context } from "./context.ts";
+import { busyboxImage } from "./images.ts";
+import { applyObjects, kubectl, kubectlAttempt } from "./kubectl.ts";
+
+const namespace = "openshell-enforcement-check";
+
+/**
+ * Proves that NetworkPolicy is enforced: a connection that works stops working when a policy forbids it. Without this a dead enforcer
+ * would let every test of isolation pass for the wrong reason, or fail far from its cause.
+ */
+export async function checkEnforcement(context: Context): Promise<void> {
+  const { adminKubeconfig } = context.layout.files;
+  const options = context.signal === undefined ? {} : { signal: context.signal };
+  try {
+    await applyObjects(adminKubeconfig, [
+      { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } },
+      checkPod("server", ["httpd", "-f", "-p", "8080"]),
+      checkPod("client", ["sleep", "600"]),
+    ]);
+    await kubectl(
+      adminKubeconfig,
+      ["wait", "-n", namespace, "pod/server", "pod/client", "--for=condition=Ready", "--timeout=60s"],
+      options,
+    );
+    const address = await kubectl(adminKubeconfig, [
+      "get",
+      "-n",
+      namespace,
+      "pod/server",
+      "-o",
+      "jsonpath={.status.podIP}",
+    ]);
+    await until(
+      () => connects(adminKubeconfig, address),
+      "Pods cannot reach each other: see the kube-proxy and kube-router logs",
+    );
+    await applyObjects(adminKubeconfig, [
+      {
+        apiVersion: "networking.k8s.io/v1",
+        kind: "NetworkPolicy",
+        metadata: { name: "deny", namespace },
+        spec: { podSelector: { matchLabels: { app: "server" } }, policyTypes: ["Ingress"] },
+      },
+    ]);
+    await until(
+      async () => !(await connects(adminKubeconfig, address)),
+      "NetworkPolicy is not enforced: see the kube-router logs of both nodes",
+    );
+  } finally {
+    await kubectlAttempt(adminKubeconfig, ["delete", "namespace", namespace, "--ignore-not-found", "--wait=false"]);
+  }
+}
+
+function checkPod(name: string, command: readonly string[]): object {
+  return {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { name, namespace, labels: { app: name } },
+    spec: {
+      terminationGracePeriodSeconds: 1,
+      containers: [{ name, image: busyboxImage, imagePullPolicy: "IfNotPresent", command }],
+    },
+  };
+}
+
+async function connects(kubeconfig: string, address: string): Promise<boolean> {
+  const answer = await kubectlAttempt(kubeconfig, [
+    "exec",
+    "-n",
+    namespace,
+    "client",
+    "--",
+    "nc",
+    "-z",
+    "-w",
+    "1",
+    address,
+    "8080",
+  ]);
+  return answer.code === 0;
+}
+
+async function until(condition: () => Promise<boolean>, failure: string): Promise<void> {
+  const end = performance.now() + 20_000;
+  while (!(await condition())) {
+    if (performance.now() > end) throw new OpenShellError("failed-precondition", failure);
+    await sleep(100);
+  }
+}

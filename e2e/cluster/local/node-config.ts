@@ -1,0 +1,129 @@
+import { join } from "node:path";
+import { stringify } from "yaml";
+import type { Layout, NodeLayout } from "./layout.ts";
+import { cniPlugins } from "./requirements.ts";
+
+/** Image of the first process of every Pod's sandbox. */
+export const pauseImage = "openshell.local/pause:dev";
+
+/** Files a node's programs read, by path. Pure. */
+export function nodeFiles(
+  layout: Layout,
+  node: NodeLayout,
+  pki: (name: string) => string,
+): Readonly<Record<string, string>> {
+  const config = (name: string) => join(node.directory, "config", name);
+  return {
+    [config("containerd.toml")]: containerdConfig(node),
+    [config("cni/10-pods.conflist")]: JSON.stringify(cniConfig(node), undefined, 2),
+    [config("kubelet.yaml")]: stringify(kubeletConfig(layout, node, pki)),
+    [config("kube-proxy.yaml")]: stringify(kubeProxyConfig(layout, node)),
+    // Pods with dnsPolicy Default ask nobody: there is no name outside of the cluster to find.
+    [config("resolv.conf")]: "",
+  };
+}
+
+function containerdConfig(node: NodeLayout): string {
+  const cri = `plugins."io.containerd.grpc.v1.cri"`;
+  const runtime = (name: string, binary: string) => `
+[${cri}.containerd.runtimes.${name}]
+  runtime_type = "io.containerd.runc.v2"
+  [${cri}.containerd.runtimes.${name}.options]
+    BinaryName = "${binary}"
+    SystemdCgroup = false
+`;
+  return `version = 2
+root = "${join(node.directory, "containerd")}"
+state = "/run/containerd"
+
+[grpc]
+  address = "/run/containerd/containerd.sock"
+
+[${cri}]
+  sandbox_image = "${pauseImage}"
+  # Without CAP_SYS_RESOURCE no score may be lowered, and every sandbox would die at its start.
+  restrict_oom_score_adj = true
+
+[${cri}.cni]
+  bin_dir = "${cniPlugins}"
+  conf_dir = "${join(node.directory, "config/cni")}"
+
+[${cri}.containerd]
+  default_runtime_name = "runc"
+${runtime("runc", "/usr/sbin/runc")}${runtime("crun", "/usr/bin/crun")}`;
+}
+
+/**
+ * Point-to-point links instead of a bridge: every packet between Pods is routed, so that it passes the FORWARD chain where NetworkPolicy is
+ * enforced, also between two Pods of one node.
+ */
+function cniConfig(node: NodeLayout): object {
+  return {
+    cniVersion: "0.4.0",
+    name: "pods",
+    plugins: [
+      {
+        type: "ptp",
+        mtu: 1500,
+        ipMasq: false,
+        ipam: {
+          type: "host-local",
+          dataDir: "/var/lib/cni/networks",
+          ranges: [[{ subnet: node.podSubnet }]],
+          routes: [{ dst: "0.0.0.0/0" }],
+        },
+      },
+      { type: "portmap", capabilities: { portMappings: true } },
+    ],
+  };
+}
+
+function kubeletConfig(layout: Layout, node: NodeLayout, pki: (name: string) => string): object {
+  return {
+    apiVersion: "kubelet.config.k8s.io/v1beta1",
+    kind: "KubeletConfiguration",
+    address: node.address,
+    authentication: {
+      anonymous: { enabled: false },
+      webhook: { enabled: true },
+      x509: { clientCAFile: pki("ca.crt") },
+    },
+    authorization: { mode: "Webhook" },
+    tlsCertFile: pki(`${node.name}-kubelet-server.crt`),
+    tlsPrivateKeyFile: pki(`${node.name}-kubelet-server.key`),
+    cgroupDriver: "cgroupfs",
+    cgroupRoot: `/${node.cgroup}`,
+    enforceNodeAllocatable: [],
+    oomScoreAdj: 0,
+    failSwapOn: false,
+    clusterDNS: [layout.dnsAddress],
+    clusterDomain: "cluster.local",
+    resolvConf: join(node.directory, "config/resolv.conf"),
+    containerRuntimeEndpoint: "unix:///run/containerd/containerd.sock",
+    // Images cannot be pulled again, and the machine's disk is not the cluster's to judge.
+    imageGCHighThresholdPercent: 100,
+    evictionHard: {
+      "memory.available": "100Mi",
+      "nodefs.available": "0%",
+      "nodefs.inodesFree": "0%",
+      "imagefs.available": "0%",
+    },
+    volumePluginDir: join(node.directory, "config/volume-plugins"),
+    serializeImagePulls: false,
+  };
+}
+
+function kubeProxyConfig(layout: Layout, node: NodeLayout): object {
+  return {
+    apiVersion: "kubeproxy.config.k8s.io/v1alpha1",
+    kind: "KubeProxyConfiguration",
+    mode: "iptables",
+    clientConnection: { kubeconfig: join(layout.files.kubeconfigs, "kube-proxy.yaml") },
+    hostnameOverride: node.name,
+    clusterCIDR: layout.podSubnet,
+    oomScoreAdj: 0,
+    // A node's namespace may not change the machine's connection tracking.
+    conntrack: { maxPerCore: 0, min: 0 },
+    iptables: { syncPeriod: "30s", minSyncPeriod: "100ms" },
+  };
+}

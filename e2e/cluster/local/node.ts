@@ -1,0 +1,217 @@
+import { access, mkdir, rm, rmdir, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { attempt, run } from "../exec.ts";
+import { removeCgroup } from "./cgroups.ts";
+import { type Component, componentPid, startComponent, waitForComponent } from "./component.ts";
+import { type Context, nodesOf, updateState } from "./context.ts";
+import { importImages } from "./images.ts";
+import { writeKubeconfig } from "./kubeconfig.ts";
+import { kubectl, kubectlAttempt } from "./kubectl.ts";
+import type { NodeLayout } from "./layout.ts";
+import { makeNodeNetwork, removeNodeNetwork } from "./network.ts";
+import { nodeFiles } from "./node-config.ts";
+import { programPath } from "./programs.ts";
+
+/**
+ * Paths that programs of a node have built in, and that every node therefore sees a directory of its own under. All mounts of a node are in
+ * its own mount namespace and end with its last process.
+ */
+const ownDirectories: Readonly<Record<string, string>> = {
+  "/var/lib/kubelet": "kubelet",
+  "/var/lib/cni": "cni",
+  "/var/log/pods": "pod-logs",
+  "/var/log/containers": "container-logs",
+};
+
+/** Starts what of a node does not run yet, and waits until it is Ready and enforces policies. */
+export async function startNode(context: Context, node: NodeLayout): Promise<void> {
+  const { layout, place, signal } = context;
+  const options = { timeoutMs: 90_000, ...(signal === undefined ? {} : { signal }) };
+  await makeNodeNetwork(layout, node);
+  await writeNodeFiles(context, node);
+  const holder = await startHolder(context, node);
+  const [containerd, kubelet, kubeProxy, kubeRouter] = nodeComponents(context, node, holder);
+
+  await startComponent(place, containerd);
+  await waitForComponent(place, containerd, "answering", () => containerdAnswers(holder), options);
+  await importImages(context, holder);
+  await startComponent(place, kubelet);
+  await startComponent(place, kubeProxy);
+  await waitForComponent(place, kubelet, "registered", () => nodeExists(context, node), options);
+  // Before its Node object exists it would end at once, and policies would silently not be enforced.
+  await startComponent(place, kubeRouter);
+  await waitForComponent(place, kubeRouter, "filtering", () => filters(holder), options);
+  await kubectl(
+    layout.files.adminKubeconfig,
+    ["wait", `node/${node.name}`, "--for=condition=Ready", "--timeout=90s"],
+    options,
+  );
+}
+
+/** Ends everything of a node at once and removes its traces, in the cluster and on the machine. */
+export async function stopNode(context: Context, node: NodeLayout): Promise<void> {
+  const { adminKubeconfig } = context.layout.files;
+  await removeCgroup(context.place.hierarchies, node.cgroup);
+  await removeNodeNetwork(
+    node,
+    nodesOf(context).filter((other) => other.index !== node.index),
+  );
+  await kubectlAttempt(adminKubeconfig, ["delete", "node", node.name, "--ignore-not-found", "--timeout=20s"]);
+  await kubectlAttempt(adminKubeconfig, [
+    ...["delete", "pods", "--all-namespaces", `--field-selector=spec.nodeName=${node.name}`],
+    ...["--force", "--grace-period=0", "--wait=false"],
+  ]);
+  await rm(node.directory, { recursive: true, force: true });
+  await rm(join(context.layout.files.run, node.name), { recursive: true, force: true });
+}
+
+/** Process whose mount and network namespaces are the node's; undefined when the node does not run. */
+export async function holderPid(context: Pick<Context, "place">, node: NodeLayout): Promise<number | undefined> {
+  return componentPid(context.place, `${node.name}/holder`, `${node.cgroup}/system`);
+}
+
+/** Words that run what follows them inside of a node. */
+export function insideNode(holder: number): readonly string[] {
+  return ["nsenter", `--target=${holder}`, "--mount", "--net", "--"];
+}
+
+/** Starts the process that holds a node's mount namespace, with the node's own directories mounted. */
+async function startHolder(context: Context, node: NodeLayout): Promise<number> {
+  const running = await holderPid(context, node);
+  if (running !== undefined) return running;
+  const made = join(node.directory, "mounts-made");
+  await rm(made, { force: true });
+  for (const path of Object.keys(ownDirectories)) await makeMountPoint(context, path);
+  const binds = Object.entries({ ...ownDirectories, [context.layout.files.storage]: "storage" });
+  const script = [
+    "set -e",
+    // crun drops every controller where a version 2 hierarchy is mounted beside version 1.
+    "if mountpoint -q /sys/fs/cgroup/unified; then umount /sys/fs/cgroup/unified; fi",
+    // Sockets, locks and network namespaces of a node: built-in paths below /run.
+    "mount -t tmpfs -o mode=755 tmpfs /run",
+    ...binds.map(([path, name]) => `mount --bind '${join(node.directory, name)}' '${path}'`),
+    "mount --make-rshared /",
+    `touch '${made}'`,
+    "exec sleep infinity",
+  ].join("\n");
+  const holder: Component = {
+    name: `${node.name}/holder`,
+    cgroup: `${node.cgroup}/system`,
+    command: "nsenter",
+    args: [`--net=/run/netns/${node.namespace}`, "unshare", "--mount", "--propagation=private", "sh", "-c", script],
+  };
+  const pid = await startComponent(context.place, holder);
+  await waitForComponent(context.place, holder, "mounted", () => exists(made), { timeoutMs: 10_000 });
+  return pid;
+}
+
+function nodeComponents(
+  context: Context,
+  node: NodeLayout,
+  holder: number,
+): readonly [Component, Component, Component, Component] {
+  const { layout } = context;
+  const config = (name: string) => join(node.directory, "config", name);
+  const component = (name: string, command: string, args: readonly string[]): Component => {
+    const [nsenter = "", ...words] = insideNode(holder);
+    return {
+      name: `${node.name}/${name}`,
+      cgroup: `${node.cgroup}/system`,
+      command: nsenter,
+      args: [...words, command, ...args],
+    };
+  };
+  return [
+    component("containerd", "containerd", [`--config=${config("containerd.toml")}`]),
+    component("kubelet", programPath("kubernetes"), [
+      "kubelet",
+      `--config=${config("kubelet.yaml")}`,
+      `--kubeconfig=${join(layout.files.kubeconfigs, `${node.name}.yaml`)}`,
+      `--hostname-override=${node.name}`,
+      `--node-ip=${node.address}`,
+    ]),
+    component("kube-proxy", programPath("kubernetes"), ["kube-proxy", `--config=${config("kube-proxy.yaml")}`]),
+    component("kube-router", programPath("kube-router"), [
+      `--kubeconfig=${join(layout.files.kubeconfigs, "kube-router.yaml")}`,
+      `--hostname-override=${node.name}`,
+      "--run-firewall=true",
+      "--run-router=false",
+      "--run-service-proxy=false",
+      "--run-loadbalancer=false",
+      `--service-cluster-ip-range=${layout.serviceSubnet}`,
+      "--metrics-port=0",
+    ]),
+  ];
+}
+
+async function writeNodeFiles(context: Context, node: NodeLayout): Promise<void> {
+  const { authority, layout } = context;
+  await authority.issue({
+    name: `${node.name}-kubelet-server`,
+    commonName: node.name,
+    hosts: [node.name, node.address],
+  });
+  const clients = [
+    { file: node.name, commonName: `system:node:${node.name}`, organizations: ["system:nodes"] },
+    { file: "kube-proxy", commonName: "system:kube-proxy" },
+    { file: "kube-router", commonName: "system:kube-router" },
+  ];
+  for (const { file, ...subject } of clients) {
+    const client = await authority.issue({ name: file, ...subject });
+    const target = join(layout.files.kubeconfigs, `${file}.yaml`);
+    await writeKubeconfig(target, { server: layout.apiServer, authority: authority.certificate, user: file, client });
+  }
+  for (const name of [...Object.values(ownDirectories), "storage", "config/volume-plugins"]) {
+    await mkdir(join(node.directory, name), { recursive: true });
+  }
+  await mkdir(layout.files.storage, { recursive: true });
+  for (const [file, text] of Object.entries(nodeFiles(layout, node, (name) => authority.file(name)))) {
+    await mkdir(dirname(file), { recursive: true });
+    await writeFile(file, text);
+  }
+}
+
+/** A mount point has to exist on the machine; what was made for it is noted, to be removed by `down`. */
+async function makeMountPoint(context: Context, path: string): Promise<void> {
+  if (await exists(path)) return;
+  if (!context.state.directories.includes(path))
+    await updateState(context, { directories: [...context.state.directories, path] });
+  await mkdir(path, { recursive: true });
+}
+
+/** Removes the mount points that were made, unless something of others is in them by now. */
+export async function removeMountPoints(directories: readonly string[]): Promise<void> {
+  for (const directory of directories) await rmdir(directory).catch(() => {});
+}
+
+async function containerdAnswers(holder: number): Promise<boolean> {
+  const [nsenter = "", ...words] = insideNode(holder);
+  return (await attempt(nsenter, [...words, "ctr", "--connect-timeout=1s", "version"])).code === 0;
+}
+
+async function nodeExists(context: Context, node: NodeLayout): Promise<boolean> {
+  return (await kubectlAttempt(context.layout.files.adminKubeconfig, ["get", "node", node.name])).code === 0;
+}
+
+async function filters(holder: number): Promise<boolean> {
+  const [nsenter = "", ...words] = insideNode(holder);
+  return (await attempt(nsenter, [...words, "iptables", "-S", "KUBE-ROUTER-FORWARD"])).code === 0;
+}
+
+async function exists(path: string): Promise<boolean> {
+  return access(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** Runs a command inside of a node. */
+export async function runInNode(
+  holder: number,
+  command: string,
+  args: readonly string[],
+  input?: { readonly file: string },
+): Promise<string> {
+  const [nsenter = "", ...words] = insideNode(holder);
+  return run(nsenter, [...words, command, ...args], input === undefined ? {} : { input });
+}

