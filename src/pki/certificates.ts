@@ -202,6 +202,16 @@ export function coversNames(certPem: string, wanted: Names): boolean {
   );
 }
 
+/** True when the certificate is good for `wanted` and for nothing else. */
+export function hasExactlyNames(certPem: string, wanted: Names): boolean {
+  const has = namesOf(certPem);
+  return (
+    coversNames(certPem, wanted) &&
+    has.dnsNames.length === new Set(wanted.dnsNames.map((name) => name.toLowerCase())).size &&
+    has.ipAddresses.length === new Set(wanted.ipAddresses.map(canonicalAddress)).size
+  );
+}
+
 /** True when `leafPem` carries a signature of the authority's key. Dates are not looked at. */
 export function isIssuedBy(leafPem: string, authorityPem: string): boolean {
   return certificateOf(leafPem).verify(certificateOf(authorityPem).publicKey);
@@ -268,8 +278,8 @@ function nameOf(commonName: string, organizationalUnits: readonly string[] = [])
 
 function alternativeNames(dnsNames: readonly string[], ipAddresses: readonly string[]): JsonGeneralNames {
   return [
-    ...dnsNames.map((value) => ({ type: "dns" as const, value })),
-    ...ipAddresses.map((value) => ({ type: "ip" as const, value: canonicalAddress(value) })),
+    ...[...new Set(dnsNames.map((name) => name.toLowerCase()))].map((value) => ({ type: "dns" as const, value })),
+    ...[...new Set(ipAddresses.map(canonicalAddress))].map((value) => ({ type: "ip" as const, value })),
   ];
 }
 
