@@ -1,0 +1,137 @@
+import type { DatabaseSync, StatementSync } from "node:sqlite";
+import { clone, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { OpenShellError } from "../../common/errors.ts";
+import { openshell } from "../../wire/index.ts";
+import type { Lifecycle } from "../sandbox/lifecycle.ts";
+import { nextRevision, transaction } from "./revision.ts";
+
+/** A sandbox as stored: the object its user sees, and what the gateway wants of it. */
+export interface SandboxRecord {
+  readonly id: string;
+  readonly workspace: string;
+  readonly name: string;
+  readonly resourceVersion: number;
+  /** Its metadata.resource_version equals `resourceVersion`. Not to be changed in place. */
+  readonly object: openshell.Sandbox;
+  readonly lifecycle: Lifecycle;
+}
+
+/** Where a list goes on: after this workspace and name. */
+export interface ListPosition {
+  readonly workspace: string;
+  readonly name: string;
+}
+
+/** The table of sandboxes. Every write takes a new resource version and fails `aborted` when the object changed meanwhile. */
+export class SandboxTable {
+  readonly #database: DatabaseSync;
+  readonly #byId: StatementSync;
+  readonly #byName: StatementSync;
+  readonly #insert: StatementSync;
+  readonly #update: StatementSync;
+  readonly #delete: StatementSync;
+  readonly #pageOfOne: StatementSync;
+  readonly #pageOfAll: StatementSync;
+
+  constructor(database: DatabaseSync) {
+    this.#database = database;
+    this.#byId = database.prepare("SELECT * FROM sandboxes WHERE id = ?");
+    this.#byName = database.prepare("SELECT * FROM sandboxes WHERE workspace = ? AND name = ?");
+    this.#insert = database.prepare("INSERT INTO sandboxes VALUES (?, ?, ?, ?, ?, ?)");
+    this.#update = database.prepare(
+      "UPDATE sandboxes SET resource_version = ?, object = ?, lifecycle = ? WHERE id = ? AND resource_version = ?",
+    );
+    this.#delete = database.prepare("DELETE FROM sandboxes WHERE id = ?");
+    this.#pageOfOne = database.prepare(
+      "SELECT * FROM sandboxes WHERE workspace = ? AND name > ? ORDER BY name LIMIT ?",
+    );
+    this.#pageOfAll = database.prepare(
+      "SELECT * FROM sandboxes WHERE (workspace, name) > (?, ?) ORDER BY workspace, name LIMIT ?",
+    );
+  }
+
+  byId(id: string): SandboxRecord | undefined {
+    return recordOf(this.#byId.get(id));
+  }
+
+  byName(workspace: string, name: string): SandboxRecord | undefined {
+    return recordOf(this.#byName.get(workspace, name));
+  }
+
+  /** @throws already-exists when the workspace has a sandbox of this name */
+  insert(object: openshell.Sandbox, lifecycle: Lifecycle): SandboxRecord {
+    const { id = "", workspace = "", name = "" } = object.metadata ?? {};
+    return transaction(this.#database, () => {
+      if (this.byName(workspace, name) !== undefined) {
+        throw new OpenShellError("already-exists", `sandbox ${name} already exists in workspace ${workspace}`);
+      }
+      const resourceVersion = nextRevision(this.#database);
+      const stamped = stamp(object, resourceVersion);
+      this.#insert.run(id, workspace, name, resourceVersion, bytesOf(stamped), JSON.stringify(lifecycle));
+      return { id, workspace, name, resourceVersion, object: stamped, lifecycle };
+    });
+  }
+
+  /**
+   * Writes what `before` became.
+   * @throws aborted when the stored object is no longer `before`
+   */
+  update(before: SandboxRecord, object: openshell.Sandbox, lifecycle: Lifecycle): SandboxRecord {
+    return transaction(this.#database, () => {
+      const resourceVersion = nextRevision(this.#database);
+      const stamped = stamp(object, resourceVersion);
+      const { changes } = this.#update.run(
+        resourceVersion,
+        bytesOf(stamped),
+        JSON.stringify(lifecycle),
+        before.id,
+        before.resourceVersion,
+      );
+      if (changes !== 1) {
+        throw new OpenShellError("aborted", `sandbox ${before.name} was changed by someone else meanwhile: try again`);
+      }
+      return { ...before, resourceVersion, object: stamped, lifecycle };
+    });
+  }
+
+  /** False when it was gone already. */
+  delete(id: string): boolean {
+    return Number(this.#delete.run(id).changes) > 0;
+  }
+
+  /** Up to `limit` sandboxes in order of workspace and name; `workspace` undefined is all of them. */
+  page(workspace: string | undefined, after: ListPosition | undefined, limit: number): SandboxRecord[] {
+    const rows =
+      workspace === undefined
+        ? this.#pageOfAll.all(after?.workspace ?? "", after?.name ?? "", limit)
+        : this.#pageOfOne.all(workspace, after?.name ?? "", limit);
+    return rows.map((row) => recordOf(row) as SandboxRecord);
+  }
+
+  /** Every sandbox; for start-up and resynchronization. */
+  all(): SandboxRecord[] {
+    return this.page(undefined, undefined, -1);
+  }
+}
+
+function recordOf(row: Record<string, unknown> | undefined): SandboxRecord | undefined {
+  if (row === undefined) return undefined;
+  return {
+    id: String(row.id),
+    workspace: String(row.workspace),
+    name: String(row.name),
+    resourceVersion: Number(row.resource_version),
+    object: fromBinary(openshell.SandboxSchema, row.object as Uint8Array),
+    lifecycle: JSON.parse(String(row.lifecycle)) as Lifecycle,
+  };
+}
+
+function stamp(object: openshell.Sandbox, resourceVersion: number): openshell.Sandbox {
+  const stamped = clone(openshell.SandboxSchema, object);
+  if (stamped.metadata !== undefined) stamped.metadata.resourceVersion = BigInt(resourceVersion);
+  return stamped;
+}
+
+function bytesOf(object: openshell.Sandbox): Uint8Array {
+  return toBinary(openshell.SandboxSchema, object);
+}

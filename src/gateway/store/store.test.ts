@@ -1,0 +1,91 @@
+import { create } from "@bufbuild/protobuf";
+import { describe, expect, it } from "vitest";
+import { openshell } from "../../wire/index.ts";
+import { created, stopRequested } from "../sandbox/lifecycle.ts";
+import { replayMs } from "./replays.ts";
+import { Store } from "./store.ts";
+
+function sandbox(name: string, workspace = "default"): openshell.Sandbox {
+  return create(openshell.SandboxSchema, {
+    metadata: { id: `id-${workspace}-${name}`, name, workspace },
+    spec: { environment: { A: "1" } },
+  });
+}
+
+describe("the store", () => {
+  it("has the workspace default from the first start, once", () => {
+    using store = new Store(":memory:");
+    expect(store.workspaces.page("", 10).map((one) => one.name)).toEqual(["default"]);
+  });
+
+  it("gives every write a higher resource version, in the object too", () => {
+    using store = new Store(":memory:");
+    const first = store.sandboxes.insert(sandbox("a"), created());
+    const second = store.sandboxes.update(first, first.object, stopRequested(first.lifecycle));
+    expect(second.resourceVersion).toBeGreaterThan(first.resourceVersion);
+    const read = store.sandboxes.byName("default", "a");
+    expect(read).toEqual(second);
+    expect(read?.object.metadata?.resourceVersion).toBe(BigInt(second.resourceVersion));
+    expect(first.object.metadata?.resourceVersion).toBe(BigInt(first.resourceVersion));
+  });
+
+  it("refuses a write that is based on an older version", () => {
+    using store = new Store(":memory:");
+    const first = store.sandboxes.insert(sandbox("a"), created());
+    store.sandboxes.update(first, first.object, first.lifecycle);
+    expect(() => store.sandboxes.update(first, first.object, first.lifecycle)).toThrow(/changed by someone else/);
+  });
+
+  it("refuses a second sandbox of the same name in a workspace, and only there", () => {
+    using store = new Store(":memory:");
+    store.workspaces.insert({ id: "w", name: "other", createdMs: 0, labels: {} });
+    store.sandboxes.insert(sandbox("a"), created());
+    store.sandboxes.insert(sandbox("a", "other"), created());
+    expect(() => store.sandboxes.insert(sandbox("a"), created())).toThrow(/already exists in workspace default/);
+  });
+
+  it("pages through one workspace or all of them in order", () => {
+    using store = new Store(":memory:");
+    store.workspaces.insert({ id: "w", name: "other", createdMs: 0, labels: {} });
+    for (const name of ["c", "a", "b"]) store.sandboxes.insert(sandbox(name), created());
+    store.sandboxes.insert(sandbox("a", "other"), created());
+    const names = (records: readonly { workspace: string; name: string }[]) =>
+      records.map((one) => `${one.workspace}/${one.name}`);
+    expect(names(store.sandboxes.page("default", { workspace: "default", name: "a" }, 1))).toEqual(["default/b"]);
+    expect(names(store.sandboxes.page(undefined, { workspace: "default", name: "b" }, 5))).toEqual([
+      "default/c",
+      "other/a",
+    ]);
+  });
+
+  it("keeps a workspace that holds sandboxes", () => {
+    using store = new Store(":memory:");
+    const record = store.sandboxes.insert(sandbox("a"), created());
+    expect(() => store.workspaces.delete("default")).toThrow("workspace default still holds 1 sandbox");
+    store.sandboxes.delete(record.id);
+    expect(store.workspaces.delete("default")).toBe(true);
+    expect(store.workspaces.delete("default")).toBe(false);
+  });
+
+  it("forgets a supervisor's session with its sandbox", () => {
+    using store = new Store(":memory:");
+    const record = store.sandboxes.insert(sandbox("a"), created());
+    const session = { sandboxId: record.id, sessionId: "s1", runtimeIdentity: "r", bearer: "pod", connected: false };
+    store.sessions.put(session);
+    store.sessions.markConnected(record.id, "another");
+    expect(store.sessions.bySandbox(record.id)).toEqual(session);
+    store.sessions.markConnected(record.id, "s1");
+    expect(store.sessions.bySandbox(record.id)?.connected).toBe(true);
+    store.sandboxes.delete(record.id);
+    expect(store.sessions.bySandbox(record.id)).toBeUndefined();
+  });
+
+  it("remembers an answer for a day, for its caller and its request only", () => {
+    using store = new Store(":memory:");
+    store.replays.put("ann", "r1", "f", new Uint8Array([1]), 1000);
+    expect(store.replays.find("ann", "r1", "f", 2000)).toEqual(new Uint8Array([1]));
+    expect(store.replays.find("bob", "r1", "f", 2000)).toBeUndefined();
+    expect(store.replays.find("ann", "r1", "f", 1000 + replayMs)).toBeUndefined();
+    expect(() => store.replays.find("ann", "r1", "other", 2000)).toThrow(/already used for a different request/);
+  });
+});

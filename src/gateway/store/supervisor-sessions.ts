@@ -1,0 +1,52 @@
+import type { DatabaseSync } from "node:sqlite";
+
+/** Which supervisor may speak for a sandbox. No token is stored, only the session's name that tokens carry. */
+export interface SupervisorSessionRecord {
+  readonly sandboxId: string;
+  /** In every token of the session; a new session makes the tokens of the one before void. */
+  readonly sessionId: string;
+  /** The pair it belongs to, as the driver names it. */
+  readonly runtimeIdentity: string;
+  /** Who showed the projected token: the Pod's UID, or the token's digest where there is no Pod. */
+  readonly bearer: string;
+  /** It reached ConnectSupervisor: from then on the same bearer gets no second session. */
+  readonly connected: boolean;
+}
+
+export class SupervisorSessionTable {
+  readonly #database: DatabaseSync;
+
+  constructor(database: DatabaseSync) {
+    this.#database = database;
+  }
+
+  bySandbox(sandboxId: string): SupervisorSessionRecord | undefined {
+    const row = this.#database.prepare("SELECT * FROM supervisor_sessions WHERE sandbox_id = ?").get(sandboxId);
+    if (row === undefined) return undefined;
+    return {
+      sandboxId: String(row.sandbox_id),
+      sessionId: String(row.session_id),
+      runtimeIdentity: String(row.runtime_identity),
+      bearer: String(row.bearer),
+      connected: row.connected === 1,
+    };
+  }
+
+  /** Replaces whatever session the sandbox had. */
+  put(record: SupervisorSessionRecord): void {
+    this.#database
+      .prepare("INSERT OR REPLACE INTO supervisor_sessions VALUES (?, ?, ?, ?, ?)")
+      .run(record.sandboxId, record.sessionId, record.runtimeIdentity, record.bearer, record.connected ? 1 : 0);
+  }
+
+  markConnected(sandboxId: string, sessionId: string): void {
+    this.#database
+      .prepare("UPDATE supervisor_sessions SET connected = 1 WHERE sandbox_id = ? AND session_id = ?")
+      .run(sandboxId, sessionId);
+  }
+
+  /** The sandbox's tokens are void from here on. */
+  revoke(sandboxId: string): void {
+    this.#database.prepare("DELETE FROM supervisor_sessions WHERE sandbox_id = ?").run(sandboxId);
+  }
+}
