@@ -17,7 +17,7 @@ const source = join(here, "native.c");
 const flags = ["-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-s"];
 
 export interface NativeBuild {
-  /** Where the shared object goes. @default beside native.c, in `build/openshell.node` */
+  /** Where the shared object goes. @default `dist/openshell.node` */
   readonly output?: string;
   /** Directory of earlier builds by content. @default `node_modules/.cache/openshell` */
   readonly cacheDirectory?: string;
@@ -28,7 +28,7 @@ export interface NativeBuild {
  * @throws failed-precondition when there is no compiler or no headers, with what to install
  */
 export function buildNative(options: NativeBuild = {}): string {
-  const output = resolve(options.output ?? join(here, "build", "openshell.node"));
+  const output = resolve(options.output ?? join(here, "../../../dist/openshell.node"));
   const cache = options.cacheDirectory ?? join(here, "../../../node_modules/.cache/openshell");
   const headers = headerDirectory();
   const compiler = findCompiler();
@@ -80,7 +80,9 @@ function headerDirectory(): string {
   try {
     return join(dirname(require.resolve("node-api-headers/package.json")), "include");
   } catch (cause) {
-    throw new OpenShellError("failed-precondition", "the npm package node-api-headers is missing: run npm install", { cause });
+    throw new OpenShellError("failed-precondition", "the npm package node-api-headers is missing: run npm install", {
+      cause,
+    });
   }
 }
 

@@ -1,0 +1,15 @@
+/** What supervisor, runtime and gateway say to each other: openshell.boundary.v1 beyond its messages. */
+export { type ByteChannel, channelPair, createChannel, join, openChannel } from "./channel.ts";
+export { type ExecCommand, type ExecInputEvent, type ExecOutputEvent, runExec } from "./exec.ts";
+export { type SessionGrant, sessionGrantClaims, tlsKeyHash, verifySessionGrant } from "./grant.ts";
+export {
+  checkVersion,
+  chunkBytes,
+  heartbeat,
+  localVersion,
+  protocolVersion,
+  runtimeServerName,
+  type ServiceId,
+  services,
+} from "./protocol.ts";
+export { openTcp, readHeader } from "./tcp.ts";
