@@ -1,0 +1,218 @@
+import { createSecureContext } from "node:tls";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import * as grpc from "@grpc/grpc-js";
+import { AsyncQueue, sleep } from "../common/async.ts";
+import { OpenShellError } from "../common/errors.ts";
+import type { Logger } from "../common/log.ts";
+import { boundary, type Client, createChannel, grpcClient } from "../wire/index.ts";
+import { Watchdog } from "./_timers.ts";
+import type { SupervisorSettings } from "./settings.ts";
+import type { BoundaryLink, End, EndReason } from "./state.ts";
+import type { LaunchPayload } from "./workload.ts";
+
+type SupervisorFrame = MessageInitShape<typeof boundary.SupervisorFrameSchema>;
+type ChannelFrameInit = MessageInitShape<typeof boundary.ChannelFrameSchema>;
+export type Launch = boundary.Launch;
+
+export interface BoundaryTiming {
+  /** Between two heartbeats. @default 2000 */
+  readonly heartbeatMs: number;
+  /** Heartbeats of the runtime that may stay away before the session counts as lost. @default 3 */
+  readonly missedHeartbeats: number;
+  /** Mean pause between two attempts. @default 50 */
+  readonly retryMs: number;
+}
+
+export const boundaryTiming: BoundaryTiming = { heartbeatMs: 2000, missedHeartbeats: 3, retryMs: 50 };
+
+export interface BoundaryOptions {
+  readonly settings: SupervisorSettings["boundary"];
+  readonly instanceId: string;
+  /** Version of this program, for the message of a version skew. */
+  readonly build: string;
+  readonly log: Logger;
+  readonly timing?: BoundaryTiming;
+  readonly random?: () => number;
+  onLink(link: BoundaryLink): void;
+  onStatus(payload: LaunchPayload): void;
+}
+
+/** A TCP connection and TLS handshake that took longer is begun anew: the first SYN to a new Pod is often dropped and resent only after 1 s. */
+const firstHelloMs = 600;
+const longestHelloMs = 6000;
+/** After this many attempts in a row the workload is far from starting (an image pull), and the pause grows to `idleRetryMs`. */
+const eagerAttempts = 200;
+const idleRetryMs = 500;
+
+/**
+ * The control connection to the runtime and, on the same TLS connection, its channels. Every attempt has a connection of its own, so that
+ * neither a cached address nor gRPC's own back-off delays the next.
+ */
+export class BoundarySession {
+  readonly #options: BoundaryOptions;
+  readonly #timing: BoundaryTiming;
+  readonly #credentials: grpc.ChannelCredentials;
+  #launch: Launch | undefined;
+  #connected:
+    | { readonly client: Client<typeof boundary.Boundary>; readonly out: AsyncQueue<SupervisorFrame> }
+    | undefined;
+  #runtimeInstance: string | undefined;
+
+  /** @throws invalid-argument when certificate, key or CA are no PEM */
+  constructor(options: BoundaryOptions) {
+    this.#options = options;
+    this.#timing = options.timing ?? boundaryTiming;
+    const { ca, certificate, key } = options.settings;
+    try {
+      this.#credentials = grpc.ChannelCredentials.createFromSecureContext(
+        createSecureContext({ ca, cert: certificate, key, minVersion: "TLSv1.3" }),
+      );
+    } catch (cause) {
+      throw new OpenShellError("invalid-argument", "the supervisor's boundary certificate, key or CA is malformed", {
+        cause,
+      });
+    }
+  }
+
+  /** Gives the runtime its main process, now or as soon as it is connected; repeating it is harmless. */
+  launch(launch: Launch): void {
+    this.#launch = launch;
+    this.#connected?.out.offer({ payload: { case: "launch", value: launch } });
+  }
+
+  /**
+   * Opens one channel to the runtime.
+   * @throws unavailable when the boundary is down
+   */
+  channel(frames: AsyncIterable<ChannelFrameInit>, signal: AbortSignal): AsyncIterable<boundary.ChannelFrame> {
+    if (this.#connected === undefined) {
+      throw new OpenShellError("unavailable", "the sandbox's runtime is not connected");
+    }
+    return this.#connected.client.channel(frames, { signal });
+  }
+
+  /** Connects, and connects again, until the runtime refuses for good or `signal` aborts (which throws its reason). */
+  async run(signal: AbortSignal): Promise<End> {
+    const { log, onLink, random = Math.random } = this.#options;
+    let lastWhy = "";
+    for (let attempt = 0; ; attempt += 1) {
+      onLink({ name: "connecting", attempt });
+      const outcome = await this.#attempt(attempt, signal);
+      signal.throwIfAborted();
+      if ("end" in outcome) return outcome.end;
+      if (outcome.wasConnected) attempt = 0;
+      const { reason, message } = outcome;
+      if (outcome.wasConnected || message !== lastWhy) {
+        log[outcome.wasConnected ? "warn" : "info"]({ reason, attempt }, `boundary: ${message}`);
+      }
+      lastWhy = message;
+      if (outcome.wasConnected || attempt === 0) onLink({ name: "lost", reason, message });
+      const pause = attempt < eagerAttempts ? this.#timing.retryMs : idleRetryMs;
+      await sleep(pause * (0.5 + random()), signal);
+    }
+  }
+
+  async #attempt(attempt: number, outer: AbortSignal): Promise<Outcome> {
+    const { settings } = this.#options;
+    const channel = createChannel(settings.target, this.#credentials, {
+      "grpc.ssl_target_name_override": settings.serverName,
+      "grpc.default_authority": settings.serverName,
+      "grpc.use_local_subchannel_pool": 1,
+    });
+    const client = grpcClient(boundary.Boundary, channel);
+    const out = new AsyncQueue<SupervisorFrame>();
+    const attemptEnd = new AbortController();
+    const signal = AbortSignal.any([outer, attemptEnd.signal]);
+    const helloMs = Math.min(longestHelloMs, firstHelloMs * 1.25 ** attempt);
+    let watchdog = new Watchdog(helloMs, () => attemptEnd.abort("the runtime did not answer in time"));
+    let heartbeat: NodeJS.Timeout | undefined;
+    try {
+      out.offer(this.#hello());
+      for await (const { payload } of client.session(out, { signal })) {
+        watchdog.touch();
+        if (payload.case === "refused") return { end: endOfRefusal(payload.value) };
+        if (payload.case === "hello") {
+          const end = this.#accept(payload.value);
+          if (end !== undefined) return { end };
+          this.#connected = { client, out };
+          watchdog.clear();
+          const { heartbeatMs, missedHeartbeats } = this.#timing;
+          const lost = () => attemptEnd.abort(`no heartbeat of the runtime for ${heartbeatMs * missedHeartbeats} ms`);
+          watchdog = new Watchdog(heartbeatMs * missedHeartbeats, lost);
+          heartbeat = this.#heartbeats(out);
+          this.#options.onLink({ name: "connected", runtimeInstance: payload.value.instanceId });
+          if (this.#launch !== undefined) this.launch(this.#launch);
+        } else if (payload.case === "fence" || payload.case === "mainProcess" || payload.case === "tree") {
+          this.#options.onStatus(payload as LaunchPayload);
+        }
+      }
+      return this.#lost("Closed", "the runtime closed the session");
+    } catch (error) {
+      if (attemptEnd.signal.aborted) return this.#lost("HeartbeatLost", String(attemptEnd.signal.reason));
+      return this.#lost("Unreachable", OpenShellError.from(error).message);
+    } finally {
+      this.#connected = undefined;
+      watchdog.clear();
+      clearInterval(heartbeat);
+      out.end();
+      channel.close();
+    }
+  }
+
+  #hello(): SupervisorFrame {
+    const { build, instanceId, settings } = this.#options;
+    const version = { ...protocolVersion, build };
+    return { payload: { case: "hello", value: { version, sessionGrant: settings.grant, instanceId } } };
+  }
+
+  #accept(hello: boundary.RuntimeHello): End | undefined {
+    if (hello.version?.major !== protocolVersion.major) {
+      const theirs = `${hello.version?.major ?? 0}.${hello.version?.minor ?? 0} (${hello.version?.build ?? "unknown"})`;
+      const ours = `${protocolVersion.major}.${protocolVersion.minor} (${this.#options.build})`;
+      return { reason: "VersionSkew", message: `the runtime speaks protocol ${theirs}, this supervisor ${ours}` };
+    }
+    if (this.#runtimeInstance !== undefined && this.#runtimeInstance !== hello.instanceId) {
+      return { reason: "RuntimeEnded", message: "another runtime process answers: the workload was restarted" };
+    }
+    this.#runtimeInstance = hello.instanceId;
+    const { fence, mainProcess, tree } = hello;
+    if (fence !== undefined) this.#options.onStatus({ case: "fence", value: fence });
+    if (mainProcess !== undefined) this.#options.onStatus({ case: "mainProcess", value: mainProcess });
+    if (tree !== undefined) this.#options.onStatus({ case: "tree", value: tree });
+    return undefined;
+  }
+
+  #heartbeats(out: AsyncQueue<SupervisorFrame>): NodeJS.Timeout {
+    let sequence = 0n;
+    return setInterval(() => {
+      sequence += 1n;
+      out.offer({ payload: { case: "heartbeat", value: { sequence } } });
+    }, this.#timing.heartbeatMs);
+  }
+
+  #lost(reason: string, message: string): Outcome {
+    return { wasConnected: this.#connected !== undefined, reason, message };
+  }
+}
+
+type Outcome =
+  | { readonly end: End }
+  | { readonly wasConnected: boolean; readonly reason: string; readonly message: string };
+
+/** What this program speaks. The minor grows with additions that the other side may ignore. */
+export const protocolVersion = { major: 1, minor: 0 } as const;
+
+const { SessionRefused_Reason: Refused } = boundary;
+
+function endOfRefusal(refused: boundary.SessionRefused): End {
+  const reasons: Partial<Record<boundary.SessionRefused_Reason, EndReason>> = {
+    [Refused.OLDER_SESSION]: "Superseded",
+    [Refused.OTHER_INSTANCE]: "Superseded",
+    [Refused.VERSION_SKEW]: "VersionSkew",
+    [Refused.TERMINATED]: "RuntimeEnded",
+  };
+  return {
+    reason: reasons[refused.reason] ?? "GrantRefused",
+    message: refused.message || "the runtime refused the session",
+  };
+}

@@ -1,0 +1,133 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { Duration } from "@bufbuild/protobuf/wkt";
+import { AsyncQueue, backoffMs, sleep } from "../common/async.ts";
+import { hasCode, OpenShellError } from "../common/errors.ts";
+import type { Logger } from "../common/log.ts";
+import type { Client, openshell } from "../wire/index.ts";
+import { Watchdog } from "./_timers.ts";
+import type { End, GatewayLink } from "./state.ts";
+import type { SessionToken } from "./token.ts";
+
+type SupervisorMessage = MessageInitShape<typeof openshell.SupervisorMessageSchema>;
+
+export interface GatewayOptions {
+  readonly client: Pick<Client<typeof openshell.OpenShell>, "connectSupervisor">;
+  readonly token: SessionToken;
+  readonly sandboxId: string;
+  /** Pinned by the gateway within one session. */
+  readonly instanceId: string;
+  readonly log: Logger;
+  readonly random?: () => number;
+  onLink(link: GatewayLink): void;
+  onRelayOpen(open: openshell.RelayOpen): void;
+  onRelayClose(close: openshell.RelayClose): void;
+}
+
+const backoff = { initialMs: 100, maxMs: 5000 };
+const defaultHeartbeatMs = 10_000;
+const missedHeartbeats = 3;
+/** Longest wait for the gateway's answer to hello. */
+const helloMs = 10_000;
+/** Rejections in a row after which a session is given up: a gateway that just started may not have seen this Pod yet. */
+const rejectionsBeforeEnd = 10;
+
+/** The session to the gateway: keeps one ConnectSupervisor stream up, each with a higher epoch than the one before. */
+export class GatewaySession {
+  readonly #options: GatewayOptions;
+  #epoch = 0n;
+  #out: AsyncQueue<SupervisorMessage> | undefined;
+
+  constructor(options: GatewayOptions) {
+    this.#options = options;
+  }
+
+  /** Sends a message on the session; dropped when it is down, since whatever it answers is gone too. */
+  send(message: SupervisorMessage): void {
+    this.#out?.offer(message);
+  }
+
+  /** Connects, and connects again, until the gateway rejects for good or `signal` aborts (which throws). */
+  async run(signal: AbortSignal): Promise<End> {
+    const { log, onLink, random, token } = this.#options;
+    const timing = random === undefined ? backoff : { ...backoff, random };
+    let rejections = 0;
+    for (let failures = 0; ; failures += 1) {
+      try {
+        await token.ensure(signal);
+      } catch (error) {
+        if (!(error instanceof OpenShellError) || error.details.reason !== "CredentialLost") throw error;
+        return { reason: "CredentialLost", message: error.message };
+      }
+      const outcome = await this.#attempt(signal);
+      signal.throwIfAborted();
+      if (outcome.accepted) failures = 0;
+      rejections = outcome.rejected ? rejections + 1 : 0;
+      if (rejections >= rejectionsBeforeEnd) return { reason: "SessionRejected", message: outcome.why };
+      log[failures % 20 === 0 ? "warn" : "debug"]({ failures }, `gateway session: ${outcome.why}`);
+      onLink({ name: "waiting", why: outcome.why });
+      await sleep(backoffMs(failures, timing), signal);
+    }
+  }
+
+  async #attempt(outer: AbortSignal): Promise<Outcome> {
+    const { client, instanceId, onLink, sandboxId, token } = this.#options;
+    this.#epoch += 1n;
+    const epoch = this.#epoch;
+    onLink({ name: "connecting", epoch });
+    const out = new AsyncQueue<SupervisorMessage>();
+    const attemptEnd = new AbortController();
+    const signal = AbortSignal.any([outer, attemptEnd.signal]);
+    let watchdog = new Watchdog(helloMs, () => attemptEnd.abort("the gateway did not answer hello"));
+    let heartbeat: NodeJS.Timeout | undefined;
+    let accepted = false;
+    const ended = (why: string, rejected = false): Outcome => ({ accepted, rejected, why });
+    try {
+      out.offer({ payload: { case: "hello", value: { sandboxId, instanceId, connectionEpoch: epoch } } });
+      for await (const { payload } of client.connectSupervisor(out, { headers: token.headers(), signal })) {
+        watchdog.touch();
+        switch (payload.case) {
+          case "sessionAccepted": {
+            accepted = true;
+            token.sessionAccepted();
+            this.#out = out;
+            const intervalMs = millisecondsOf(payload.value.heartbeatInterval) || defaultHeartbeatMs;
+            watchdog.clear();
+            const silenceMs = intervalMs * missedHeartbeats;
+            watchdog = new Watchdog(silenceMs, () => attemptEnd.abort(`nothing from the gateway for ${silenceMs} ms`));
+            heartbeat = setInterval(() => out.offer({ payload: { case: "heartbeat", value: {} } }), intervalMs);
+            onLink({ name: "connected", epoch, sessionId: payload.value.sessionId });
+            break;
+          }
+          case "sessionRejected":
+            return ended(`rejected: ${payload.value.reason}`, true);
+          case "relayOpen":
+            this.#options.onRelayOpen(payload.value);
+            break;
+          case "relayClose":
+            this.#options.onRelayClose(payload.value);
+            break;
+        }
+      }
+      return ended("the gateway closed the session");
+    } catch (error) {
+      if (attemptEnd.signal.aborted) return ended(String(attemptEnd.signal.reason));
+      if (hasCode(error, "unauthenticated")) token.invalidate();
+      return ended(OpenShellError.from(error).message);
+    } finally {
+      this.#out = undefined;
+      watchdog.clear();
+      clearInterval(heartbeat);
+      out.end();
+    }
+  }
+}
+
+interface Outcome {
+  readonly accepted: boolean;
+  readonly rejected: boolean;
+  readonly why: string;
+}
+
+function millisecondsOf(duration: Duration | undefined): number {
+  return duration === undefined ? 0 : Number(duration.seconds) * 1000 + Math.round(duration.nanos / 1e6);
+}

@@ -1,0 +1,354 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { create } from "@bufbuild/protobuf";
+import { afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
+import { OpenShellError } from "../common/errors.ts";
+import { encodeFrame, FrameDecoder } from "../common/frames.ts";
+import { createLogger } from "../common/log.ts";
+import { boundary, type openshell, statusNumber } from "../wire/index.ts";
+import { type Authority, type Pair, testAuthority } from "./_test-certificates.ts";
+import { Log, TestGateway, TestRuntime } from "./_test-peers.ts";
+import { services } from "./services.ts";
+import type { SupervisorSettings } from "./settings.ts";
+import { type End, isReady, type SupervisorState } from "./state.ts";
+import { Supervisor } from "./supervisor.ts";
+
+const serverName = "runtime.g1.openshell.internal";
+const timing = { heartbeatMs: 20, missedHeartbeats: 25, retryMs: 5 };
+
+let authority: Authority;
+let runtimePair: Pair;
+let supervisorPair: Pair;
+let directory: string;
+let gateway: TestGateway;
+let runtime: TestRuntime;
+let stop: AbortController;
+let states: Log<SupervisorState>;
+let supervisor: Supervisor;
+let end: Promise<End>;
+
+beforeAll(async () => {
+  authority = await testAuthority();
+  runtimePair = await authority.issue(serverName);
+  supervisorPair = await authority.issue("supervisor");
+});
+
+beforeEach(async () => {
+  directory = mkdtempSync(join(tmpdir(), "supervisor-"));
+  writeFileSync(join(directory, "token"), "projected\n");
+  gateway = new TestGateway();
+  runtime = new TestRuntime();
+  stop = new AbortController();
+  states = new Log();
+  await gateway.listen();
+  await runtime.listen(authority.certificate, runtimePair);
+});
+
+afterEach(async () => {
+  stop.abort();
+  await end;
+  gateway.server.forceShutdown();
+  runtime.server.forceShutdown();
+  rmSync(directory, { recursive: true });
+});
+
+function start(change: { boundary?: Partial<SupervisorSettings["boundary"]>; gatewayPort?: number } = {}): void {
+  const settings: SupervisorSettings = {
+    sandboxId: "sb-1",
+    generationId: "g1",
+    podUid: "uid-1",
+    logLevel: "error",
+    readinessPort: 0,
+    gateway: {
+      target: `127.0.0.1:${change.gatewayPort ?? gateway.port}`,
+      tls: false,
+      tokenFile: join(directory, "token"),
+    },
+    boundary: {
+      target: `127.0.0.1:${runtime.port}`,
+      serverName,
+      ca: authority.certificate,
+      ...supervisorPair,
+      grant: "grant-jws",
+      ...change.boundary,
+    },
+  };
+  const log = createLogger({ name: "test", level: "error" });
+  const onState = (state: SupervisorState) => states.add(state);
+  supervisor = new Supervisor({ settings, build: "test", log, boundaryTiming: timing, onState });
+  end = supervisor.run(stop.signal);
+}
+
+async function startReady(): Promise<void> {
+  start();
+  await states.next(isReady);
+}
+
+function data(text: string): { payload: { case: "data"; value: Uint8Array } } {
+  return { payload: { case: "data", value: Buffer.from(text) } };
+}
+
+function textOf(next: IteratorResult<openshell.RelayFrame | boundary.ChannelFrame>): string {
+  if (next.done === true || next.value.payload.case !== "data") return `no data: ${JSON.stringify(next)}`;
+  return Buffer.from(next.value.payload.value).toString();
+}
+
+describe("a supervisor", () => {
+  it("exchanges its projected token, then opens both sessions with one instance id and its grant", async () => {
+    await startReady();
+    expect(gateway.tokens.seen).toEqual(["issued for Bearer projected"]);
+    const hello = gateway.hellos.seen[0];
+    expect(hello).toMatchObject({ sandboxId: "sb-1", connectionEpoch: 1n });
+    expect(runtime.hellos.seen[0]).toMatchObject({ sessionGrant: "grant-jws", instanceId: hello?.instanceId });
+  });
+
+  it("waits for a gateway that is late, and reads the projected token anew for each try", async () => {
+    gateway.refuseExchange.push(new OpenShellError("unavailable", "starting"));
+    gateway.refuseExchange.push(new OpenShellError("unauthenticated", "pod not seen yet"));
+    start();
+    await gateway.tokens.next();
+    writeFileSync(join(directory, "token"), "renewed");
+    await states.next(isReady);
+    expect(gateway.tokens.seen.at(-1)).toBe("issued for Bearer renewed");
+  });
+
+  it("reconnects to the gateway with a higher epoch and the same instance", async () => {
+    await startReady();
+    gateway.drop();
+    await states.next((state) => !isReady(state));
+    await states.next(isReady);
+    const [first, second] = gateway.hellos.seen;
+    expect(second?.connectionEpoch).toBe(2n);
+    expect(second?.instanceId).toBe(first?.instanceId);
+    expect(gateway.tokens.seen).toHaveLength(1);
+  });
+
+  it("tries a rejected session again, with a higher epoch", async () => {
+    gateway.refuseSession.push("not yet");
+    start();
+    await states.next(isReady);
+    expect(gateway.hellos.seen.map((hello) => hello.connectionEpoch)).toEqual([1n, 2n]);
+  });
+
+  it("renews its session token before it expires", async () => {
+    gateway.tokenLifeMs = 1500;
+    await startReady();
+    const renewed = await gateway.tokens.next((line) => line.startsWith("refreshed"));
+    expect(renewed).toMatch(/^refreshed for Bearer e30\..*\.1$/);
+  });
+
+  it("ends with a named reason when the runtime refuses its session", async () => {
+    runtime.refuse = { reason: boundary.SessionRefused_Reason.OLDER_SESSION, message: "session 2 is in force" };
+    start();
+    expect(await end).toEqual({ reason: "Superseded", message: "session 2 is in force" });
+  });
+
+  it("never gets through the handshake of a runtime of another generation", async () => {
+    const other = await testAuthority();
+    start({ boundary: { ...(await other.issue("supervisor")) } });
+    await states.next((state) => state.name === "running" && state.boundary.name === "lost");
+    expect(runtime.hellos.seen).toEqual([]);
+  });
+
+  it("does not speak to a runtime whose certificate has another generation's name", async () => {
+    start({ boundary: { serverName: "runtime.g2.openshell.internal" } });
+    await states.next((state) => state.name === "running" && state.boundary.name === "lost");
+    expect(runtime.hellos.seen).toEqual([]);
+  });
+
+  it("notices within its bound that the runtime fell silent, and takes up the session again", async () => {
+    await startReady();
+    runtime.heartbeats = false;
+    const lost = await states.next((state) => state.name === "running" && state.boundary.name === "lost");
+    expect(lost).toMatchObject({ boundary: { reason: "HeartbeatLost" } });
+    runtime.heartbeats = true;
+    await states.next(isReady);
+    expect(runtime.hellos.seen[1]?.instanceId).toBe(runtime.hellos.seen[0]?.instanceId);
+  });
+
+  it("ends when another runtime process answers", async () => {
+    await startReady();
+    runtime.instanceId = "runtime-2";
+    runtime.drop();
+    expect(await end).toMatchObject({ reason: "RuntimeEnded" });
+  });
+
+  it("accepts on its readiness port exactly while both sessions are up", async () => {
+    await startReady();
+    await vi.waitUntil(() => supervisor.readinessPort !== undefined);
+    const port = supervisor.readinessPort ?? 0;
+    expect(await canConnect(port)).toBe(true);
+    runtime.heartbeats = false;
+    await states.next((state) => !isReady(state));
+    expect(await canConnect(port)).toBe(false);
+  });
+
+  it("stops cleanly on request and closes both sessions", async () => {
+    await startReady();
+    stop.abort();
+    expect(await end).toEqual({ reason: "Stopped", message: "asked to stop" });
+  });
+
+  it("reports the main process's exit until the gateway has it, and then that it is final", async () => {
+    gateway.refuseReport.push(new OpenShellError("unavailable", "restarting"));
+    await startReady();
+    const state = boundary.MainProcessStatus_State.EXITED;
+    runtime.send({ case: "mainProcess", value: { state, instanceId: "main-1", exitCode: 3 } });
+    await gateway.exits.next((line) => line.startsWith("finalize"));
+    expect(gateway.exits.seen).toEqual(["report main-1 3", "finalize main-1"]);
+  });
+
+  it("does not report a main process that will run again", async () => {
+    await startReady();
+    const State = boundary.MainProcessStatus_State;
+    runtime.send({ case: "mainProcess", value: { state: State.RESTARTING, instanceId: "main-1", exitCode: 3 } });
+    runtime.send({ case: "mainProcess", value: { state: State.EXITED, instanceId: "main-2", exitCode: 0 } });
+    await gateway.exits.next((line) => line.startsWith("finalize"));
+    expect(gateway.exits.seen).toEqual(["report main-2 0", "finalize main-2"]);
+  });
+});
+
+describe("a relay", () => {
+  it("carries bytes both ways and passes each end on", async () => {
+    await startReady();
+    gateway.open("c1", services.exec);
+    const channel = await runtime.channels.next();
+    channel.output.offer({ payload: { case: "opened", value: {} } });
+    const relay = await gateway.relays.next();
+    expect([channel.serviceId, relay.channelId]).toEqual([services.exec, "c1"]);
+    relay.output.offer(data("in"));
+    expect(textOf(await channel.input.next())).toBe("in");
+    channel.output.offer(data("out"));
+    expect(textOf(await relay.input.next())).toBe("out");
+    channel.output.end();
+    expect((await relay.input.next()).done).toBe(true);
+    relay.output.end();
+    const result = await gateway.messages.next((message) => message.case === "relayOpenResult");
+    expect(result.value).toMatchObject({ channelId: "c1", success: true });
+  });
+
+  it.each([
+    ["an empty data frame", (relay: { output: { offer(frame: object): void } }) => void relay.output.offer(data(""))],
+    [
+      "relay_close with reason eof",
+      () => gateway.send({ payload: { case: "relayClose", value: { channelId: "c1", reason: "eof" } } }),
+    ],
+  ])("half-closes a raw connection on %s and still carries the answer", async (_how, half) => {
+    await startReady();
+    gateway.open("c1", services.tcp);
+    const channel = await runtime.channels.next();
+    channel.output.offer({ payload: { case: "opened", value: {} } });
+    const relay = await gateway.relays.next();
+    relay.output.offer(data("question"));
+    half(relay);
+    expect(textOf(await channel.input.next())).toBe("question");
+    expect((await channel.input.next()).done).toBe(true);
+    channel.output.offer(data("answer"));
+    expect(textOf(await relay.input.next())).toBe("answer");
+    relay.output.end();
+  });
+
+  it("stops a sender whose receiver does not read", async () => {
+    await startReady();
+    gateway.open("c1", services.files);
+    const channel = await runtime.channels.next();
+    channel.output.offer({ payload: { case: "opened", value: {} } });
+    const relay = await gateway.relays.next();
+    const chunk = new Uint8Array(64 * 1024);
+    let sent = 0;
+    const sending = (async () => {
+      while (await channel.output.push({ payload: { case: "data", value: chunk } })) sent += 1;
+    })();
+    // Nothing is read until the sender has stood still for a while: 64 MiB would pass in far less.
+    await vi.waitUntil(
+      (() => {
+        let before = -1;
+        return () => {
+          const still = sent > 0 && sent === before;
+          before = sent;
+          return still;
+        };
+      })(),
+      { interval: 300, timeout: 10_000 },
+    );
+    expect(sent).toBeLessThan(400);
+    const stoodAt = sent;
+    let received = 0;
+    while (received <= stoodAt) if (!(await relay.input.next()).done) received += 1;
+    channel.output.end();
+    await sending;
+    relay.output.end();
+  });
+
+  it("ends the channel when the gateway closes the relay", async () => {
+    await startReady();
+    gateway.open("c1", services.exec);
+    const channel = await runtime.channels.next();
+    channel.output.offer({ payload: { case: "opened", value: {} } });
+    await gateway.relays.next();
+    const aborted = new Promise((resolve) => channel.signal.addEventListener("abort", resolve));
+    gateway.send({ payload: { case: "relayClose", value: { channelId: "c1", reason: "client went away" } } });
+    await aborted;
+  });
+
+  it("hands the runtime's refusal to the gateway", async () => {
+    await startReady();
+    gateway.open("c1", services.exec);
+    const channel = await runtime.channels.next();
+    const code = statusNumber("failed-precondition");
+    channel.output.offer({ payload: { case: "refused", value: { code, message: "not fenced yet" } } });
+    const result = await gateway.messages.next((message) => message.case === "relayOpenResult");
+    expect(result.value).toMatchObject({ channelId: "c1", success: false, error: "not fenced yet" });
+  });
+
+  it("is refused for a service that nobody serves", async () => {
+    await startReady();
+    gateway.open("c1", "openshell.boundary.v1/nothing");
+    const result = await gateway.messages.next((message) => message.case === "relayOpenResult");
+    expect(result.value).toMatchObject({ channelId: "c1", success: false });
+  });
+
+  it("for launch takes the main process and tells the current state first, then each change", async () => {
+    await startReady();
+    const State = boundary.FenceStatus_State;
+    runtime.send({ case: "fence", value: { state: State.PROBING } });
+    gateway.open("c1", services.launch);
+    const relay = await gateway.relays.next();
+    const events = new Log<boundary.LaunchEvent["payload"]>();
+    void (async () => {
+      const decoder = new FrameDecoder(boundary.LaunchEventSchema);
+      for (;;) {
+        const next = await relay.input.next();
+        if (next.done === true) return;
+        if (next.value.payload.case !== "data") continue;
+        for (const event of decoder.push(next.value.payload.value)) events.add(event.payload);
+      }
+    })().catch(() => {});
+    expect(await events.next()).toMatchObject({ case: "boundary", value: { connected: true } });
+    await events.next((event) => event.case === "fence" && event.value.state === State.PROBING);
+
+    const launch = create(boundary.LaunchSchema, { command: ["sleep", "1"] });
+    const value = encodeFrame(boundary.LaunchRequestSchema, { launch });
+    relay.output.offer({ payload: { case: "data", value } });
+    const frame = await runtime.frames.next((payload) => payload.case === "launch");
+    expect(frame.value).toMatchObject({ command: ["sleep", "1"] });
+    runtime.send({ case: "fence", value: { state: State.FENCED } });
+    await events.next((event) => event.case === "fence" && event.value.state === State.FENCED);
+
+    runtime.drop();
+    await events.next((event) => event.case === "boundary" && !event.value.connected);
+    const again = await runtime.frames.next((payload) => payload.case === "launch");
+    expect(again.value).toMatchObject({ command: ["sleep", "1"] });
+    relay.output.end();
+  });
+});
+
+function canConnect(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, "127.0.0.1");
+    socket.once("connect", () => resolve(true)).once("error", () => resolve(false));
+    socket.once("connect", () => socket.destroy());
+  });
+}
