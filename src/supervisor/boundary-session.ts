@@ -1,6 +1,7 @@
 import { createSecureContext } from "node:tls";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import * as grpc from "@grpc/grpc-js";
+import { checkVersion, heartbeat, localVersion } from "../boundary/index.ts";
 import { AsyncQueue, sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
@@ -15,15 +16,15 @@ type ChannelFrameInit = MessageInitShape<typeof boundary.ChannelFrameSchema>;
 export type Launch = boundary.Launch;
 
 export interface BoundaryTiming {
-  /** Between two heartbeats. @default 2000 */
-  readonly heartbeatMs: number;
-  /** Heartbeats of the runtime that may stay away before the session counts as lost. @default 3 */
-  readonly missedHeartbeats: number;
-  /** Mean pause between two attempts. @default 50 */
+  /** Between two heartbeats. */
+  readonly intervalMs: number;
+  /** Silence of the runtime after which the session counts as lost. */
+  readonly lostAfterMs: number;
+  /** Mean pause between two attempts. */
   readonly retryMs: number;
 }
 
-export const boundaryTiming: BoundaryTiming = { heartbeatMs: 2000, missedHeartbeats: 3, retryMs: 50 };
+export const boundaryTiming: BoundaryTiming = { ...heartbeat, retryMs: 50 };
 
 export interface BoundaryOptions {
   readonly settings: SupervisorSettings["boundary"];
@@ -80,6 +81,11 @@ export class BoundarySession {
     this.#connected?.out.offer({ payload: { case: "launch", value: launch } });
   }
 
+  /** Tells the runtime that the gateway has the exit of this main process. */
+  acknowledgeExit(instanceId: string): void {
+    this.#connected?.out.offer({ payload: { case: "exitAcknowledged", value: { instanceId } } });
+  }
+
   /**
    * Opens one channel to the runtime.
    * @throws unavailable when the boundary is down
@@ -125,7 +131,7 @@ export class BoundarySession {
     const signal = AbortSignal.any([outer, attemptEnd.signal]);
     const helloMs = Math.min(longestHelloMs, firstHelloMs * 1.25 ** attempt);
     let watchdog = new Watchdog(helloMs, () => attemptEnd.abort("the runtime did not answer in time"));
-    let heartbeat: NodeJS.Timeout | undefined;
+    let heartbeats: NodeJS.Timeout | undefined;
     try {
       out.offer(this.#hello());
       for await (const { payload } of client.session(out, { signal })) {
@@ -136,10 +142,11 @@ export class BoundarySession {
           if (end !== undefined) return { end };
           this.#connected = { client, out };
           watchdog.clear();
-          const { heartbeatMs, missedHeartbeats } = this.#timing;
-          const lost = () => attemptEnd.abort(`no heartbeat of the runtime for ${heartbeatMs * missedHeartbeats} ms`);
-          watchdog = new Watchdog(heartbeatMs * missedHeartbeats, lost);
-          heartbeat = this.#heartbeats(out);
+          const { lostAfterMs } = this.#timing;
+          watchdog = new Watchdog(lostAfterMs, () =>
+            attemptEnd.abort(`nothing from the runtime for ${lostAfterMs} ms`),
+          );
+          heartbeats = this.#heartbeats(out);
           this.#options.onLink({ name: "connected", runtimeInstance: payload.value.instanceId });
           if (this.#launch !== undefined) this.launch(this.#launch);
         } else if (payload.case === "fence" || payload.case === "mainProcess" || payload.case === "tree") {
@@ -153,7 +160,7 @@ export class BoundarySession {
     } finally {
       this.#connected = undefined;
       watchdog.clear();
-      clearInterval(heartbeat);
+      clearInterval(heartbeats);
       out.end();
       channel.close();
     }
@@ -161,15 +168,15 @@ export class BoundarySession {
 
   #hello(): SupervisorFrame {
     const { build, instanceId, settings } = this.#options;
-    const version = { ...protocolVersion, build };
+    const version = localVersion(build);
     return { payload: { case: "hello", value: { version, sessionGrant: settings.grant, instanceId } } };
   }
 
   #accept(hello: boundary.RuntimeHello): End | undefined {
-    if (hello.version?.major !== protocolVersion.major) {
-      const theirs = `${hello.version?.major ?? 0}.${hello.version?.minor ?? 0} (${hello.version?.build ?? "unknown"})`;
-      const ours = `${protocolVersion.major}.${protocolVersion.minor} (${this.#options.build})`;
-      return { reason: "VersionSkew", message: `the runtime speaks protocol ${theirs}, this supervisor ${ours}` };
+    try {
+      checkVersion(hello.version, "runtime");
+    } catch (error) {
+      return { reason: "VersionSkew", message: OpenShellError.from(error).message };
     }
     if (this.#runtimeInstance !== undefined && this.#runtimeInstance !== hello.instanceId) {
       return { reason: "RuntimeEnded", message: "another runtime process answers: the workload was restarted" };
@@ -187,7 +194,7 @@ export class BoundarySession {
     return setInterval(() => {
       sequence += 1n;
       out.offer({ payload: { case: "heartbeat", value: { sequence } } });
-    }, this.#timing.heartbeatMs);
+    }, this.#timing.intervalMs);
   }
 
   #lost(reason: string, message: string): Outcome {
@@ -198,9 +205,6 @@ export class BoundarySession {
 type Outcome =
   | { readonly end: End }
   | { readonly wasConnected: boolean; readonly reason: string; readonly message: string };
-
-/** What this program speaks. The minor grows with additions that the other side may ignore. */
-export const protocolVersion = { major: 1, minor: 0 } as const;
 
 const { SessionRefused_Reason: Refused } = boundary;
 

@@ -1,9 +1,9 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
+import { services } from "../boundary/index.ts";
 import { AsyncQueue, sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { encodeFrame, FrameDecoder } from "../common/frames.ts";
 import { boundary, type Client, codeOfStatus, type openshell } from "../wire/index.ts";
-import { services } from "./services.ts";
 
 type ChannelFrame = MessageInitShape<typeof boundary.ChannelFrameSchema>;
 type RelayFrame = MessageInitShape<typeof openshell.RelayFrameSchema>;

@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { runtimeServerName } from "../boundary/index.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { type LogLevel, logLevels } from "../common/log.ts";
 
@@ -84,7 +85,7 @@ export function readSettings(env: Readonly<Record<string, string | undefined>>):
     },
     boundary: {
       target: boundaryTarget,
-      serverName: `runtime.${generationId}.openshell.internal`,
+      serverName: runtimeServerName(generationId),
       ca: read(join(directory, files.boundaryCa)),
       certificate: read(join(directory, files.certificate)),
       key: read(join(directory, files.key)),

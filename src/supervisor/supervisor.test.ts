@@ -4,19 +4,19 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { create } from "@bufbuild/protobuf";
 import { afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
+import { services } from "../boundary/index.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { encodeFrame, FrameDecoder } from "../common/frames.ts";
 import { createLogger } from "../common/log.ts";
 import { boundary, type openshell, statusNumber } from "../wire/index.ts";
 import { type Authority, type Pair, testAuthority } from "./_test-certificates.ts";
 import { Log, TestGateway, TestRuntime } from "./_test-peers.ts";
-import { services } from "./services.ts";
 import type { SupervisorSettings } from "./settings.ts";
 import { type End, isReady, type SupervisorState } from "./state.ts";
 import { Supervisor } from "./supervisor.ts";
 
 const serverName = "runtime.g1.openshell.internal";
-const timing = { heartbeatMs: 20, missedHeartbeats: 25, retryMs: 5 };
+const timing = { intervalMs: 20, lostAfterMs: 500, retryMs: 5 };
 
 let authority: Authority;
 let runtimePair: Pair;
@@ -198,6 +198,8 @@ describe("a supervisor", () => {
     runtime.send({ case: "mainProcess", value: { state, instanceId: "main-1", exitCode: 3 } });
     await gateway.exits.next((line) => line.startsWith("finalize"));
     expect(gateway.exits.seen).toEqual(["report main-1 3", "finalize main-1"]);
+    const acknowledged = await runtime.frames.next((frame) => frame.case === "exitAcknowledged");
+    expect(acknowledged.value).toMatchObject({ instanceId: "main-1" });
   });
 
   it("does not report a main process that will run again", async () => {

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import * as grpc from "@grpc/grpc-js";
+import { services } from "../boundary/index.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { createChannel, grpcClient, openshell } from "../wire/index.ts";
@@ -8,7 +9,6 @@ import { finalExitCode, reportExit } from "./exit-report.ts";
 import { GatewaySession } from "./gateway-session.ts";
 import { ReadinessPort } from "./readiness.ts";
 import { type GatewayClient, LaunchRelay, PipedRelay, type Relay, type RelayContext } from "./relay.ts";
-import { piped, services } from "./services.ts";
 import type { SupervisorSettings } from "./settings.ts";
 import { type End, ended, isReady, type SupervisorState, starting, withLink } from "./state.ts";
 import { SessionToken } from "./token.ts";
@@ -22,6 +22,9 @@ export interface SupervisorOptions {
   /** Told of each change of state, the first included. */
   readonly onState?: (state: SupervisorState) => void;
 }
+
+/** Services that end in the runtime: the supervisor carries their bytes and reads none. */
+const piped: ReadonlySet<string> = new Set([services.exec, services.files, services.tcp]);
 
 /** Relays open at a time; one more is refused, so that a gateway cannot exhaust this process. */
 const maxRelays = 512;
@@ -143,9 +146,9 @@ export class Supervisor {
     const { log, settings } = this.#options;
     const headers = () => this.#token.headers();
     const report = { gateway: this.#gateway, sandboxId: settings.sandboxId, headers, log };
-    this.#exitReport = reportExit(instanceId, code, report, this.#stop.signal).catch((error: unknown) =>
-      this.#unlessStopped(this.#stop.signal, error),
-    );
+    this.#exitReport = reportExit(instanceId, code, report, this.#stop.signal)
+      .then(() => this.#boundary.acknowledgeExit(instanceId))
+      .catch((error: unknown) => this.#unlessStopped(this.#stop.signal, error));
   }
 
   #openRelay(open: openshell.RelayOpen): void {
