@@ -66,19 +66,8 @@ function checkPod(name: string, command: readonly string[]): object {
 }
 
 async function connects(kubeconfig: string, address: string): Promise<boolean> {
-  const answer = await kubectlAttempt(kubeconfig, [
-    "exec",
-    "-n",
-    namespace,
-    "client",
-    "--",
-    "nc",
-    "-z",
-    "-w",
-    "1",
-    address,
-    "8080",
-  ]);
+  const command = ["nc", "-w", "1", address, "8080", "-e", "/bin/true"];
+  const answer = await kubectlAttempt(kubeconfig, ["exec", "-n", namespace, "client", "--", ...command]);
   return answer.code === 0;
 }
 

@@ -1,4 +1,4 @@
-import { copyFile, link, mkdir, rm } from "node:fs/promises";
+import { access, copyFile, link, mkdir, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { type LayerEntry, writeImageArchive } from "../../../images/oci.ts";
 import { run } from "../exec.ts";
@@ -29,9 +29,10 @@ export async function makeBaseImages(context: Context): Promise<void> {
     },
   ];
   for (const { name, entries, config } of images) {
-    if (context.state.images[name] !== undefined) continue;
     const archive = archiveName(name);
-    await writeImageArchive({ name, layers: [{ entries }], config }, join(context.layout.files.images, archive));
+    const file = join(context.layout.files.images, archive);
+    if (context.state.images[name] !== undefined && (await exists(file))) continue;
+    await writeImageArchive({ name, layers: [{ entries }], config }, file);
     await updateState(context, { images: { ...context.state.images, [name]: archive } });
   }
 }
@@ -60,10 +61,12 @@ async function busyboxEntries(): Promise<readonly LayerEntry[]> {
 export async function keepArchive(context: Context, archive: string, ref: string): Promise<string> {
   const name = archiveName(ref);
   const kept = join(context.layout.files.images, name);
+  const fresh = `${kept}.new`;
   await mkdir(context.layout.files.images, { recursive: true });
-  await rm(kept, { force: true });
+  await rm(fresh, { force: true });
   // A hard link would follow a rewrite in place; archives are replaced by rename, so it is safe where the file system allows it.
-  await link(archive, kept).catch(() => copyFile(archive, kept));
+  await link(archive, fresh).catch(() => copyFile(archive, fresh));
+  await rename(fresh, kept);
   await updateState(context, { images: { ...context.state.images, [ref]: name } });
   return kept;
 }
@@ -97,4 +100,11 @@ async function ctr(holder: number, args: readonly string[], input?: { readonly f
 
 function archiveName(ref: string): string {
   return `${ref.replaceAll(/[^\w.-]/g, "_")}.tar`;
+}
+
+async function exists(file: string): Promise<boolean> {
+  return access(file).then(
+    () => true,
+    () => false,
+  );
 }
