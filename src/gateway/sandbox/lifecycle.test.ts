@@ -7,6 +7,7 @@ import {
   exitFinalized,
   exitReported,
   failed,
+  failedInDriver,
   type Lifecycle,
   nextAction,
   startRequested,
@@ -63,6 +64,13 @@ describe("a sandbox's lifecycle", () => {
     expect(exitFinalized(exitReported(running, "main-1", 0), "main-2").desired).toBe("running");
   });
 
+  it("leaves a run that the driver ended to itself until it is started or stopped", () => {
+    const ended = failedInDriver(running, "QuotaExceeded", "quota");
+    expect(nextAction(ended)).toBeUndefined();
+    expect(converge(startRequested(ended, "g2")).calls).toEqual(["start"]);
+    expect(converge(stopRequested(ended)).calls).toEqual(["stop"]);
+  });
+
   it("creates anew when started after its resource vanished", () => {
     const gone = vanished(running);
     expect(gone.failure?.reason).toBe("ResourceDeleted");
@@ -77,6 +85,7 @@ describe("a sandbox's lifecycle", () => {
       (life) => exitReported(life, "main", 1),
       (life) => exitFinalized(life, "main"),
       (life) => failed(life, "Reason", "sentence"),
+      (life) => failedInDriver(life, "Reason", "sentence"),
       vanished,
       (life) => converge(life).to,
       (life) => {

@@ -6,7 +6,8 @@ export interface Lifecycle {
   readonly generationId: string;
   /** What the driver has accepted. */
   readonly applied: {
-    readonly state: "absent" | "running" | "stopped";
+    /** `failed`: the driver itself ended the run. */
+    readonly state: "absent" | "running" | "failed" | "stopped";
     readonly generationId: string;
     readonly deleting: boolean;
   };
@@ -37,7 +38,8 @@ export function created(): Lifecycle {
 export function nextAction({ desired, applied, generationId }: Lifecycle): DriverAction | undefined {
   if (desired === "deleted") return applied.deleting ? undefined : "delete";
   if (applied.state === "absent") return desired === "running" ? "create" : undefined;
-  if (desired !== "running") return applied.state === "stopped" ? undefined : "stop";
+  if (desired === "ended") return applied.state === "running" ? "stop" : undefined;
+  if (desired === "stopped") return applied.state === "stopped" ? undefined : "stop";
   if (applied.generationId === generationId && applied.state === "running") return undefined;
   return applied.state === "running" ? "stop" : "start";
 }
@@ -101,6 +103,17 @@ export function failed(before: Lifecycle, reason: string, message: string): Life
   if (before.desired === "deleted" || before.failure !== undefined) return before;
   const desired = before.desired === "running" ? "ended" : before.desired;
   return { ...before, desired, failure: { reason, message } };
+}
+
+/** The driver ended the run; its conditions go on saying why, so it is not asked to stop. */
+export function failedInDriver(before: Lifecycle, reason: string, message: string): Lifecycle {
+  const after = failed(before, reason, message);
+  return after.applied.state === "running" ? { ...after, applied: { ...after.applied, state: "failed" } } : after;
+}
+
+/** Whether the driver was told of the newest start, so that what it reports is about this run. */
+export function isStarted({ desired, applied, generationId }: Lifecycle): boolean {
+  return desired === "running" && applied.state === "running" && applied.generationId === generationId;
 }
 
 /** What the driver ran is gone though nobody here deleted it. */

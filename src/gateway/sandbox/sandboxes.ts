@@ -1,0 +1,163 @@
+import { create, equals } from "@bufbuild/protobuf";
+import { OpenShellError } from "../../common/errors.ts";
+import { type compute, openshell } from "../../wire/index.ts";
+import { noSession, type SessionView, supervisorLost } from "../sessions/view.ts";
+import type { SandboxRecord } from "../store/sandboxes.ts";
+import type { Store } from "../store/store.ts";
+import type { ClassifyReason } from "./driver-state.ts";
+import { SandboxHub } from "./hub.ts";
+import { created, failed, failedInDriver, isStarted, type Lifecycle, vanished } from "./lifecycle.ts";
+import { type DerivedStatus, deriveStatus } from "./status.ts";
+
+export interface SandboxesOptions {
+  readonly store: Store;
+  readonly classify: ClassifyReason;
+  /** Milliseconds since 1970. @default Date.now */
+  readonly now?: () => number;
+}
+
+/**
+ * All sandboxes: the stored record joined with what the driver and the supervisor say. Every change goes through here, so that status,
+ * resource version and watchers never disagree.
+ */
+export class Sandboxes {
+  readonly hub = new SandboxHub();
+  readonly #store: Store;
+  readonly #classify: ClassifyReason;
+  readonly #now: () => number;
+  readonly #driver = new Map<string, compute.DriverSandboxStatus | "gone">();
+  readonly #sessions = new Map<string, SessionView>();
+  #onChange: (record: SandboxRecord) => void = () => {};
+
+  constructor(options: SandboxesOptions) {
+    this.#store = options.store;
+    this.#classify = options.classify;
+    this.#now = options.now ?? Date.now;
+    for (const { id, object } of this.#store.sandboxes.all()) {
+      // A workload that served before this process began is frozen until its supervisor reconnects here.
+      if (object.status?.phase === openshell.SandboxPhase.READY) this.#sessions.set(id, supervisorLost);
+    }
+  }
+
+  /** Who brings the driver closer to what is wanted; told after every change of a record. */
+  onChange(listener: (record: SandboxRecord) => void): void {
+    this.#onChange = listener;
+  }
+
+  /** @throws not-found */
+  require(workspace: string, name: string): SandboxRecord {
+    const found = this.#store.sandboxes.byName(workspace, name);
+    if (found === undefined) {
+      throw new OpenShellError("not-found", `sandbox ${name} not found in workspace ${workspace}`, {
+        reason: "SandboxNotFound",
+      });
+    }
+    return found;
+  }
+
+  find(workspace: string, name: string): SandboxRecord | undefined {
+    return this.#store.sandboxes.byName(workspace, name);
+  }
+
+  byId(id: string): SandboxRecord | undefined {
+    return this.#store.sandboxes.byId(id);
+  }
+
+  all(): SandboxRecord[] {
+    return this.#store.sandboxes.all();
+  }
+
+  session(id: string): SessionView {
+    return this.#sessions.get(id) ?? noSession;
+  }
+
+  /** @throws already-exists */
+  create(object: openshell.Sandbox): SandboxRecord {
+    const lifecycle = created();
+    const { status } = this.#derive("", lifecycle, undefined);
+    const record = this.#store.sandboxes.insert({ ...object, status }, lifecycle);
+    this.#onChange(record);
+    return record;
+  }
+
+  /** Applies a transition of lifecycle.ts. Undefined when the sandbox is gone. */
+  change(id: string, transition: (before: Lifecycle) => Lifecycle): SandboxRecord | undefined {
+    const record = this.#store.sandboxes.byId(id);
+    return record === undefined ? undefined : this.#settle(record, transition(record.lifecycle));
+  }
+
+  /** What the driver reports of a sandbox. */
+  observe(id: string, status: compute.DriverSandboxStatus): void {
+    this.#driver.set(id, status);
+    this.change(id, (life) => life);
+  }
+
+  /** The driver has no such sandbox (any more). A wanted one failed, an unwanted one is removed. */
+  missing(id: string): void {
+    const record = this.#store.sandboxes.byId(id);
+    if (record === undefined) return;
+    if (record.lifecycle.desired === "deleted") {
+      this.remove(id);
+    } else if (record.lifecycle.applied.state !== "absent") {
+      this.#driver.set(id, "gone");
+      this.#settle(record, vanished(record.lifecycle));
+    }
+  }
+
+  /** What the supervisor's session tells. */
+  setSession(id: string, change: (before: SessionView) => SessionView): void {
+    this.#sessions.set(id, change(this.session(id)));
+    this.change(id, (life) => life);
+  }
+
+  remove(id: string): void {
+    this.#driver.delete(id);
+    this.#sessions.delete(id);
+    if (this.#store.sandboxes.delete(id)) this.hub.gone(id);
+  }
+
+  /** Which row of the phase table a sandbox is in now. */
+  derive(record: SandboxRecord): DerivedStatus {
+    return this.#derive(record.id, record.lifecycle, record.object.status);
+  }
+
+  #settle(record: SandboxRecord, wanted: Lifecycle): SandboxRecord {
+    const restarted = wanted.generationId !== record.lifecycle.generationId;
+    if (restarted) {
+      this.#driver.delete(record.id);
+      this.#sessions.delete(record.id);
+      this.#store.sessions.revoke(record.id);
+    }
+    const before = restarted ? undefined : record.object.status;
+    const lifecycle = consequences(wanted, this.#derive(record.id, wanted, before));
+    const { status } = this.#derive(record.id, lifecycle, before);
+    const sameStatus =
+      record.object.status !== undefined && equals(openshell.SandboxStatusSchema, record.object.status, status);
+    if (sameStatus && JSON.stringify(lifecycle) === JSON.stringify(record.lifecycle)) return record;
+    const object = create(openshell.SandboxSchema, { ...record.object, status });
+    const after = this.#store.sandboxes.update(record, object, lifecycle);
+    if (!sameStatus) this.hub.publish(record.id, after.object);
+    this.#onChange(after);
+    return after;
+  }
+
+  #derive(id: string, lifecycle: Lifecycle, before: openshell.SandboxStatus | undefined): DerivedStatus {
+    return deriveStatus({
+      lifecycle,
+      driver: this.#driver.get(id),
+      session: this.session(id),
+      before,
+      classify: this.#classify,
+      nowMs: this.#now(),
+    });
+  }
+}
+
+/** What follows from a phase: a run that was READY once, or one that can only end. */
+function consequences(lifecycle: Lifecycle, { row, input, status }: DerivedStatus): Lifecycle {
+  const ready = status.conditions.find((one) => one.type === "Ready");
+  if (row.phase === "READY") return lifecycle.again ? lifecycle : { ...lifecycle, again: true };
+  if (row.phase !== "ERROR" || input.outcome !== "none" || ready === undefined) return lifecycle;
+  const fail = input.driver === "failed" && isStarted(lifecycle) ? failedInDriver : failed;
+  return fail(lifecycle, ready.reason, ready.message);
+}
