@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { kubeconfigAccess } from "./access.ts";
 import { createKubeClient } from "./client.ts";
-import { isAlreadyExists, isConflict, isGone, isInvalid, isNotFound } from "./errors.ts";
+import { isAlreadyExists, isConflict, isInvalid, isNotFound } from "./errors.ts";
 import { Informer } from "./informer.ts";
 import { holdLease } from "./lease.ts";
 import { configMaps, namespaces, tokenReviews } from "./resources.ts";
@@ -95,13 +95,6 @@ describe.skipIf(!kubeconfig)(title, () => {
     await client.delete(configMaps, namespace, "follow-after", { preconditions: { uid: metadata.uid } });
     await informer.until("the deletion", (i) => i.get(namespace, "follow-after") === undefined);
     expect(errors).toEqual([]);
-  });
-
-  test("a place that the server forgot is a 410", async () => {
-    const watching = async (): Promise<void> => {
-      for await (const _ of client.watch(configMaps, namespace, { resourceVersion: "1", timeoutSeconds: 5 })) break;
-    };
-    await expect(watching()).rejects.toSatisfy(isGone);
   });
 
   test("a token that is none is not authenticated", async () => {
