@@ -1,0 +1,142 @@
+import { createHash } from "node:crypto";
+import { decodeJwt } from "jose";
+import { OpenShellError } from "../../common/errors.ts";
+import { type CallContext, type Client, type compute, openshell } from "../../wire/index.ts";
+import type { Store } from "../store/store.ts";
+import type { ClientCertificates } from "./client-certificates.ts";
+import { anonymousUser, type Principal, type UserPrincipal } from "./principal.ts";
+import { requireRole, ruleOf } from "./rules.ts";
+import type { SessionTokens } from "./session-tokens.ts";
+
+export interface AuthenticatorOptions {
+  readonly store: Store;
+  readonly driver: Pick<Client<typeof compute.ComputeDriver>, "authenticateSandbox">;
+  /** Undefined: users cannot identify themselves by certificate. */
+  readonly certificates?: ClientCertificates;
+  /** Undefined: supervisors cannot identify themselves. */
+  readonly tokens?: SessionTokens;
+  readonly allowUnauthenticatedUsers: boolean;
+  /** @default Date.now */
+  readonly now?: () => number;
+}
+
+type Call = Pick<CallContext, "method" | "header" | "peerCertificate" | "signal">;
+
+/**
+ * Decides who calls and whether they may, before anything else happens to a call. A credential that is shown and does not hold is never
+ * ignored, not even where none is needed of users.
+ */
+export class Authenticator {
+  readonly #options: AuthenticatorOptions;
+
+  constructor(options: AuthenticatorOptions) {
+    this.#options = options;
+  }
+
+  /** @throws unauthenticated, permission-denied */
+  async authenticate(call: Call): Promise<Principal> {
+    const rule = ruleOf(call.method);
+    switch (rule.mode) {
+      case "unauthenticated":
+        return { kind: "nobody" };
+      case "bearer":
+        return this.#user(call);
+      case "sandbox":
+        return call.method.name === openshell.OpenShell.method.issueSandboxToken.name
+          ? this.#bootstrap(call)
+          : this.#supervisor(call);
+      case "dual":
+        return bearerToken(call) === undefined ? this.#user(call) : this.#supervisor(call);
+      case "operator":
+        return this.#operator(call);
+      case "peer":
+        throw new OpenShellError(
+          "unauthenticated",
+          `${call.method.name} is for gateway replicas; this gateway runs alone`,
+        );
+    }
+  }
+
+  #user(call: Call): UserPrincipal {
+    const user = this.#identify(call);
+    const { workspaceRole, globalRole } = ruleOf(call.method);
+    if (globalRole !== undefined) requireRole(user, globalRole, call.method.name);
+    if (workspaceRole !== undefined) requireRole(user, workspaceRole, call.method.name);
+    return user;
+  }
+
+  #identify(call: Call): UserPrincipal {
+    const { certificates, allowUnauthenticatedUsers, now = Date.now } = this.#options;
+    if (call.header("authorization") !== undefined) {
+      throw new OpenShellError(
+        "unauthenticated",
+        `${call.method.name} is for users, who identify themselves by client certificate; this gateway takes no bearer token for it`,
+      );
+    }
+    if (call.peerCertificate !== undefined && certificates !== undefined) {
+      return certificates.identify(call.peerCertificate, now());
+    }
+    if (allowUnauthenticatedUsers && call.peerCertificate === undefined) return anonymousUser;
+    throw new OpenShellError("unauthenticated", `${call.method.name} needs a client certificate of this gateway`, {
+      reason: "ClientCertificateMissing",
+    });
+  }
+
+  #operator(call: Call): UserPrincipal {
+    const user = this.#identify(call);
+    requireRole(user, "operator", call.method.name);
+    return user;
+  }
+
+  async #supervisor(call: Call): Promise<Principal> {
+    const { store, tokens } = this.#options;
+    const token = bearerToken(call);
+    if (token === undefined || tokens === undefined) throw noSessionToken(call);
+    const claims = await tokens.verify(token);
+    if (store.sessions.bySandbox(claims.sandboxId)?.sessionId !== claims.sessionId) {
+      throw new OpenShellError("unauthenticated", "the session of this token is over: ask for a new token", {
+        reason: "SessionOver",
+      });
+    }
+    return { kind: "sandbox", ...claims };
+  }
+
+  async #bootstrap(call: Call): Promise<Principal> {
+    const credential = bearerToken(call);
+    if (credential === undefined || this.#options.tokens === undefined) throw noSessionToken(call);
+    const { sandboxId, runtimeIdentity } = await this.#options.driver.authenticateSandbox(
+      { credential },
+      { signal: call.signal, timeoutMs: 15_000 },
+    );
+    return { kind: "bootstrap", sandboxId, runtimeIdentity, bearer: bearerOf(credential) };
+  }
+}
+
+function noSessionToken(call: Call): OpenShellError {
+  return new OpenShellError("unauthenticated", `${call.method.name} is for supervisors and needs their bearer token`);
+}
+
+function bearerToken(call: Call): string | undefined {
+  const header = call.header("authorization");
+  if (header === undefined) return undefined;
+  const [, token] = /^Bearer ([\w.~+/=-]+)$/i.exec(header) ?? [];
+  if (token === undefined) {
+    throw new OpenShellError("unauthenticated", "the authorization header is not of the form: Bearer TOKEN");
+  }
+  return token;
+}
+
+/** Who holds a token that the driver has verified: the Pod it is bound to, which keeps its name when the token is renewed. */
+function bearerOf(credential: string): string {
+  const digest = createHash("sha256").update(credential).digest("hex");
+  try {
+    const kubernetes = decodeJwt(credential)["kubernetes.io"] as
+      | { readonly pod?: { readonly uid?: unknown } }
+      | undefined;
+    const uid = kubernetes?.pod?.uid;
+    return typeof uid === "string" ? `pod:${uid}` : `token:${digest}`;
+  } catch {
+    // Not a JWT: another driver's kind of credential, known by its digest.
+    return `token:${digest}`;
+  }
+}
