@@ -161,7 +161,7 @@ export function supervisorSecretName(generationId: string, session: number): str
   return `os-supervisor-${generationId}-s${session}`;
 }
 
-/** The namespace's two policies; one pair a gateway, since two gateways may share a namespace. 20 + 33 = 53. */
+/** The namespace's two policies; one pair a gateway, since two gateways may share a namespace. 21 + 33 = 54. */
 export function networkPolicyName(role: BoundaryRole, gatewayId: string): string {
   return `openshell-${role}-${gatewayId}`;
 }

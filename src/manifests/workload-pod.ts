@@ -121,7 +121,7 @@ function seed(pair: PairProps): ContainerProps {
     ...ofWorkloadImage(pair),
     name: containers.seed,
     command: [...node, "seed"],
-    env: envOf(environment(pair)),
+    env: envOf({ ...environment(pair), OPENSHELL_SEED_VOLUME: paths.workspaceRoot }),
     resources: resourcesOf(initResources(pair)),
     volumeMounts: [runtimeMount(pair), { name: volumes.workspace, mountPath: paths.workspaceRoot }],
   };
@@ -150,6 +150,7 @@ function agent(pair: PairProps): ContainerProps {
       runtimeMount(pair),
       { name: volumes.identity, mountPath: paths.identity },
       { name: volumes.workspace, mountPath: paths.workspace, subPath: paths.workspaceDataFolder },
+      ...accountMounts(pair),
     ],
   };
 }
@@ -179,6 +180,17 @@ function runtimeMount({ settings }: PairProps) {
   return settings.sandbox_runtime.delivery === "image_volume"
     ? { name: volumes.runtimeImage, mountPath: paths.runtime, subPath: paths.runtimeBundle.slice(1), readOnly: true }
     : { name: volumes.runtime, mountPath: paths.runtime, readOnly: true };
+}
+
+/** `stage` writes a passwd and a group with the sandbox's user: without one ssh, git and os.userInfo() fail (measured). */
+function accountMounts({ settings }: PairProps) {
+  if (settings.sandbox_runtime.delivery === "image_volume") return [];
+  return ["passwd", "group"].map((file) => ({
+    name: volumes.runtime,
+    mountPath: `/etc/${file}`,
+    subPath: `etc/${file}`,
+    readOnly: true,
+  }));
 }
 
 function podVolumes({ settings, generation }: PairProps): VolumeProps[] {
