@@ -57,7 +57,8 @@ export class AgentSandboxController implements AsyncDisposable {
       concurrency: 8,
       // As published: 5 ms doubling to 1000 s, and not woken when the cause goes.
       backoff: { initialMs: 5, maxMs: 1_000_000, random: () => 1 },
-      onError: (key, error, failures) => log.warn({ sandbox: key, failures, err: error }, "will be tried again"),
+      onError: (key, error, failures) =>
+        log[failures === 1 ? "warn" : "debug"]({ sandbox: key, failures, err: error }, "will be tried again"),
       signal: this.#stop.signal,
     });
     const inform = <T extends KubeObject>(resource: Resource<T>): Informer<T> =>
