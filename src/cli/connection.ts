@@ -1,0 +1,175 @@
+/** From the choice of a gateway to a client of it, and from gRPC's failures to sentences a user can act on. */
+import { type ChannelCredentials, credentials } from "@grpc/grpc-js";
+import { hasCode, OpenShellError } from "../common/errors.ts";
+import { type CallOptions, type Client, createChannel, grpcClient, openshell } from "../wire/index.ts";
+import {
+  configDirectory,
+  type Endpoint,
+  type Environment,
+  type GatewayCertificates,
+  GatewayDirectory,
+  parseEndpoint,
+} from "./gateways.ts";
+
+export interface GatewayChoice {
+  /** Name of a known gateway. @default $OPENSHELL_GATEWAY, else the active one */
+  readonly gateway?: string;
+  /** Endpoint in place of the known one. @default $OPENSHELL_GATEWAY_ENDPOINT */
+  readonly gatewayEndpoint?: string;
+  /** Do not verify the gateway's certificate. @default $OPENSHELL_GATEWAY_INSECURE is "1" or "true" */
+  readonly gatewayInsecure?: boolean;
+}
+
+/** A gateway that can be called. */
+export interface Target {
+  /** Its name, or its endpoint when it was given without one. */
+  readonly name: string;
+  readonly endpoint: Endpoint;
+  readonly certificates?: GatewayCertificates;
+  readonly insecure: boolean;
+}
+
+/**
+ * Which gateway to talk to: flag, environment, `active_gateway`, in this order.
+ * @throws failed-precondition when none was chosen; not-found when the chosen one is not known
+ */
+export async function resolveTarget(choice: GatewayChoice, env: Environment): Promise<Target> {
+  const directory = new GatewayDirectory(configDirectory(env));
+  const insecure = choice.gatewayInsecure ?? /^(1|true|yes)$/i.test(env.OPENSHELL_GATEWAY_INSECURE ?? "");
+  const override = choice.gatewayEndpoint ?? (env.OPENSHELL_GATEWAY_ENDPOINT || undefined);
+  const named = choice.gateway ?? (env.OPENSHELL_GATEWAY || undefined);
+  const name = named ?? (await directory.active());
+  if (override !== undefined) {
+    const endpoint = parseEndpoint(override);
+    const certificates = name === undefined ? undefined : await directory.certificates(name);
+    return { name: name ?? endpoint.url, endpoint, insecure, ...(certificates === undefined ? {} : { certificates }) };
+  }
+  if (name === undefined) {
+    throw new OpenShellError(
+      "failed-precondition",
+      'no gateway is chosen: add one with "openshell gateway add NAME --endpoint https://HOST:PORT …", or choose one with "openshell gateway use NAME"',
+    );
+  }
+  const { metadata } = await directory.get(name);
+  const certificates = await directory.certificates(name);
+  return {
+    name,
+    endpoint: parseEndpoint(metadata.gateway_endpoint),
+    insecure,
+    ...(certificates === undefined ? {} : { certificates }),
+  };
+}
+
+export type GatewayClient = Client<typeof openshell.OpenShell>;
+
+/** A client and what closes it. */
+export interface Connection extends Disposable {
+  readonly target: Target;
+  readonly client: GatewayClient;
+}
+
+export function connect(target: Target): Connection {
+  const channel = createChannel(`${target.endpoint.host}:${target.endpoint.port}`, credentialsFor(target));
+  const client = explaining(grpcClient(openshell.OpenShell, channel), target);
+  return { target, client, [Symbol.dispose]: () => channel.close() };
+}
+
+function credentialsFor({ endpoint, certificates, insecure }: Target): ChannelCredentials {
+  if (!endpoint.tls) return credentials.createInsecure();
+  const buffer = (pem: string | undefined) => (pem === undefined ? null : Buffer.from(pem));
+  try {
+    return credentials.createSsl(
+      buffer(certificates?.ca),
+      buffer(certificates?.key),
+      buffer(certificates?.cert),
+      insecure ? { rejectUnauthorized: false, checkServerIdentity: () => undefined } : {},
+    );
+  } catch (cause) {
+    throw new OpenShellError(
+      "failed-precondition",
+      "the gateway's certificate files cannot be used; add the gateway again",
+      { cause },
+    );
+  }
+}
+
+/** The same client, whose connection failures say what to do. */
+function explaining(client: GatewayClient, target: Target): GatewayClient {
+  const wrapped: Record<string, unknown> = {};
+  for (const [name, call] of Object.entries(client) as [
+    string,
+    (request: unknown, options?: CallOptions) => unknown,
+  ][]) {
+    wrapped[name] = (request: unknown, options?: CallOptions) => {
+      const result = call(request, options);
+      return result instanceof Promise
+        ? result.catch((error: unknown) => {
+            throw explained(error, target);
+          })
+        : explainedStream(result as AsyncIterable<unknown>, target);
+    };
+  }
+  return wrapped as GatewayClient;
+}
+
+async function* explainedStream(stream: AsyncIterable<unknown>, target: Target) {
+  try {
+    yield* stream;
+  } catch (error) {
+    throw explained(error, target);
+  }
+}
+
+/** A failure to connect in the words of someone who has to mend it; every other error as it is. */
+export function explained(error: unknown, target: Target): unknown {
+  if (hasCode(error, "unauthenticated") && target.certificates?.cert === undefined) {
+    return new OpenShellError(
+      "unauthenticated",
+      `the gateway "${target.name}" wants a client certificate, and none is stored for it: add it again with --cert and --key, --from-secret or --from-kubernetes`,
+      { cause: error },
+    );
+  }
+  if (!hasCode(error, "unavailable")) return error;
+  const why = connectionFailures.find(({ pattern }) => pattern.test(error.message));
+  if (why === undefined) return error;
+  const where = `the gateway "${target.name}" at ${target.endpoint.url}`;
+  return new OpenShellError("unavailable", `cannot reach ${where}: ${why.sentence}`, { cause: error });
+}
+
+const connectionFailures: readonly { readonly pattern: RegExp; readonly sentence: string }[] = [
+  {
+    pattern: /ECONNREFUSED/,
+    sentence: "connection refused; is the gateway running, and the port forward to it open?",
+  },
+  { pattern: /ENOTFOUND|EAI_AGAIN|Name resolution failed/, sentence: "its host name does not resolve" },
+  {
+    pattern: /ETIMEDOUT|EHOSTUNREACH|ENETUNREACH/,
+    sentence: "no answer; is the address right, and no firewall between?",
+  },
+  {
+    pattern: /self[- ]signed|unable to (get|verify)|UNABLE_TO|certificate signature failure/i,
+    sentence:
+      "its certificate was not signed by the stored ca.crt; after a new installation add the gateway again, so that its certificates are imported anew",
+  },
+  {
+    pattern: /altnames|ERR_TLS_CERT_ALTNAME/i,
+    sentence:
+      "its certificate is not for this host; use a name that it has (pkiInitJob.serverDnsNames in the chart adds one)",
+  },
+  {
+    pattern: /certificate has expired|CERT_HAS_EXPIRED/,
+    sentence: "its certificate has expired; upgrade the release to renew it",
+  },
+  {
+    pattern: /certificate required|bad certificate|unknown ca|decrypt error|alert/i,
+    sentence: "it refused the stored client certificate; add the gateway again to import a valid one",
+  },
+  {
+    pattern: /wrong version number|WRONG_VERSION|packet length too long/i,
+    sentence: "it does not speak TLS; its endpoint begins with http://",
+  },
+  {
+    pattern: /ECONNRESET|socket hang up|Protocol error|No connection established|Connection dropped/i,
+    sentence: "the connection was closed; does its endpoint begin with https:// (TLS) or http:// (none)?",
+  },
+];

@@ -1,0 +1,252 @@
+/** The gateways a user knows: files below `<cfg>/openshell`, shared with the Python SDK and other clients. */
+import { createPrivateKey, randomUUID, X509Certificate } from "node:crypto";
+import { mkdir, open, readdir, readFile, rename, rm } from "node:fs/promises";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { z } from "zod";
+import { OpenShellError } from "../common/errors.ts";
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** What `metadata.json` holds; the first four are mandatory for every client. Keys of other clients are kept. */
+const metadataSchema = z.looseObject({
+  name: z.string().optional(),
+  gateway_endpoint: z.string(),
+  is_remote: z.boolean().optional(),
+  gateway_port: z.int().optional(),
+  auth_mode: z.string().optional(),
+});
+
+export type GatewayMetadata = z.infer<typeof metadataSchema>;
+
+/** Client identity of a gateway, PEM. */
+export interface GatewayCertificates {
+  /** Authorities that may have signed the gateway's certificate. */
+  readonly ca: string;
+  readonly cert?: string;
+  readonly key?: string;
+}
+
+export interface KnownGateway {
+  readonly name: string;
+  readonly metadata: GatewayMetadata;
+}
+
+const certificateFiles = { ca: "ca.crt", cert: "tls.crt", key: "tls.key" } as const;
+
+/** `$XDG_CONFIG_HOME/openshell`, else `~/.config/openshell`. */
+export function configDirectory(env: Environment): string {
+  const base = env.XDG_CONFIG_HOME || join(env.HOME || homedir(), ".config");
+  return join(base, "openshell");
+}
+
+/** Host and port of an endpoint such as `https://gateway.example.org:8080`. */
+export interface Endpoint {
+  readonly url: string;
+  readonly host: string;
+  readonly port: number;
+  readonly tls: boolean;
+}
+
+/**
+ * @throws invalid-argument when it is no http or https URL; the published clients would connect somewhere else
+ */
+export function parseEndpoint(text: string): Endpoint {
+  const url = URL.parse(text);
+  if (url === null || !/^https?:$/.test(url.protocol) || url.hostname === "") {
+    throw new OpenShellError(
+      "invalid-argument",
+      `"${text}" is not an endpoint: write it as https://HOST:PORT (or http://HOST:PORT for a gateway without TLS)`,
+    );
+  }
+  if (url.pathname !== "/" || url.search !== "" || url.username !== "") {
+    throw new OpenShellError("invalid-argument", `the endpoint "${text}" may hold only a scheme, a host and a port`);
+  }
+  const tls = url.protocol === "https:";
+  return {
+    url: `${url.protocol}//${url.host}`,
+    host: url.hostname,
+    port: url.port === "" ? (tls ? 443 : 80) : Number(url.port),
+    tls,
+  };
+}
+
+/**
+ * @throws invalid-argument for a name that is no plain directory name
+ */
+export function checkGatewayName(name: string): string {
+  if (/^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/.test(name)) return name;
+  throw new OpenShellError(
+    "invalid-argument",
+    `"${name}" cannot be a gateway's name: use letters, digits, dots, dashes and underscores, at most 63, beginning with a letter or digit`,
+  );
+}
+
+/** The known gateways in a configuration directory. */
+export class GatewayDirectory {
+  readonly path: string;
+
+  constructor(path: string) {
+    this.path = path;
+  }
+
+  /** Sorted by name. A damaged one is an error, with the file named. */
+  async list(): Promise<KnownGateway[]> {
+    const names = await ifThere(readdir(join(this.path, "gateways"), { withFileTypes: true }));
+    const known: KnownGateway[] = [];
+    for (const name of (names ?? [])
+      .filter((one) => one.isDirectory())
+      .map((one) => one.name)
+      .sort()) {
+      const found = await this.find(name);
+      if (found !== undefined) known.push(found);
+    }
+    return known;
+  }
+
+  async find(name: string): Promise<KnownGateway | undefined> {
+    const path = join(this.#directoryOf(name), "metadata.json");
+    const text = await ifThere(readFile(path, "utf8"));
+    if (text === undefined) return undefined;
+    return { name, metadata: parseMetadata(text, path) };
+  }
+
+  /**
+   * @throws not-found with the names that exist
+   */
+  async get(name: string): Promise<KnownGateway> {
+    const found = await this.find(name);
+    if (found !== undefined) return found;
+    const others = (await this.list()).map((one) => one.name);
+    throw new OpenShellError(
+      "not-found",
+      others.length === 0
+        ? `there is no gateway "${name}": add it with "openshell gateway add ${name} --endpoint https://HOST:PORT …"`
+        : `there is no gateway "${name}"; known are ${others.join(", ")}`,
+    );
+  }
+
+  /** The name in `active_gateway`, or undefined. */
+  async active(): Promise<string | undefined> {
+    const text = await ifThere(readFile(join(this.path, "active_gateway"), "utf8"));
+    return text?.trim() || undefined;
+  }
+
+  async use(name: string): Promise<void> {
+    await this.get(name);
+    await writeWhole(join(this.path, "active_gateway"), `${name}\n`);
+  }
+
+  /** Certificates of a gateway; undefined without a ca.crt, since clients then use no client certificate either. */
+  async certificates(name: string): Promise<GatewayCertificates | undefined> {
+    const read = (file: string) => ifThere(readFile(join(this.#directoryOf(name), "mtls", file), "utf8"));
+    const ca = await read(certificateFiles.ca);
+    if (ca === undefined) return undefined;
+    const [cert, key] = [await read(certificateFiles.cert), await read(certificateFiles.key)];
+    return cert === undefined || key === undefined ? { ca } : { ca, cert, key };
+  }
+
+  /** Adds or replaces a gateway. Certificates first, so that a reader never finds a gateway without them. */
+  async add(name: string, endpoint: Endpoint, certificates?: GatewayCertificates): Promise<void> {
+    checkGatewayName(name);
+    if (certificates !== undefined) checkCertificates(certificates);
+    const directory = this.#directoryOf(name);
+    const isLoopback = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(endpoint.host);
+    const metadata: GatewayMetadata = {
+      name,
+      gateway_endpoint: endpoint.url,
+      is_remote: !isLoopback,
+      gateway_port: endpoint.port,
+      auth_mode: endpoint.tls ? "mtls" : "plaintext",
+    };
+    await rm(join(directory, "mtls"), { recursive: true, force: true });
+    for (const [key, file] of Object.entries(certificateFiles)) {
+      const pem = certificates?.[key as keyof GatewayCertificates];
+      if (pem !== undefined) await writeWhole(join(directory, "mtls", file), pem);
+    }
+    await writeWhole(join(directory, "metadata.json"), `${JSON.stringify(metadata, null, 2)}\n`);
+  }
+
+  /** Forgets a gateway, and that it was the active one. */
+  async remove(name: string): Promise<void> {
+    await this.get(name);
+    await rm(this.#directoryOf(name), { recursive: true });
+    if ((await this.active()) === name) await rm(join(this.path, "active_gateway"));
+  }
+
+  #directoryOf(name: string): string {
+    return join(this.path, "gateways", checkGatewayName(name));
+  }
+}
+
+/**
+ * @throws invalid-argument naming what is no PEM, or that key and certificate do not belong together
+ */
+function checkCertificates({ ca, cert, key }: GatewayCertificates): void {
+  parsePem("CA certificate", () => new X509Certificate(ca));
+  if (cert === undefined || key === undefined) return;
+  const certificate = parsePem("client certificate", () => new X509Certificate(cert));
+  const privateKey = parsePem("client key", () => createPrivateKey(key));
+  if (!certificate.checkPrivateKey(privateKey)) {
+    throw new OpenShellError("invalid-argument", "the client key does not belong to the client certificate");
+  }
+}
+
+function parsePem<T>(what: string, parse: () => T): T {
+  try {
+    return parse();
+  } catch (cause) {
+    throw new OpenShellError("invalid-argument", `the ${what} is not PEM (a text that begins with "-----BEGIN")`, {
+      cause,
+    });
+  }
+}
+
+function parseMetadata(text: string, path: string): GatewayMetadata {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    throw new OpenShellError("failed-precondition", `${path} is not JSON; add the gateway again, or correct the file`, {
+      cause,
+    });
+  }
+  const parsed = metadataSchema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  throw new OpenShellError(
+    "failed-precondition",
+    `${path}: ${issue?.path.join(".") || "the file"}: ${issue?.message}; add the gateway again, or correct the file`,
+  );
+}
+
+/** Writes a private file so that a reader sees the old text or the new one, never a part. */
+async function writeWhole(path: string, text: string): Promise<void> {
+  await mkdir(join(path, ".."), { recursive: true, mode: 0o700 });
+  const temporary = `${path}.${randomUUID()}`;
+  try {
+    const file = await open(temporary, "wx", 0o600);
+    try {
+      await file.writeFile(text);
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+    await rename(temporary, path);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  }
+}
+
+async function ifThere<T>(reading: Promise<T>): Promise<T | undefined> {
+  try {
+    return await reading;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT" || code === "ENOTDIR") return undefined;
+    throw new OpenShellError("failed-precondition", `cannot read the configuration: ${(error as Error).message}`, {
+      cause: error,
+    });
+  }
+}

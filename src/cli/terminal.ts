@@ -1,0 +1,58 @@
+import { once } from "node:events";
+import type { Readable, Writable } from "node:stream";
+import pc from "picocolors";
+
+/** The part of the process that a command sees; tests pass their own. */
+export interface Terminal {
+  readonly stdin: Readable & { isTTY?: boolean; setRawMode?: (raw: boolean) => unknown };
+  readonly stdout: Writable & { isTTY?: boolean; columns?: number; rows?: number };
+  readonly stderr: Writable & { isTTY?: boolean; columns?: number };
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** Aborts on SIGINT and SIGTERM. */
+  readonly signal: AbortSignal;
+}
+
+/** Writes and waits until the reader has room. */
+export async function write(stream: Writable, data: string | Uint8Array): Promise<void> {
+  if (!stream.write(data)) await once(stream, "drain");
+}
+
+/** Colours where a person looks: on a terminal, unless NO_COLOR is set (no-color.org) or TERM is dumb. */
+export function coloursFor(stream: { isTTY?: boolean }, env: Terminal["env"]): ReturnType<typeof pc.createColors> {
+  const wanted = stream.isTTY === true && !env.NO_COLOR && env.TERM !== "dumb";
+  return pc.createColors(wanted);
+}
+
+/**
+ * Says on standard error what a command waits for: one line that changes on a terminal, a line per change elsewhere.
+ * Repeated texts are said once.
+ */
+export class ProgressLine {
+  readonly #terminal: Terminal;
+  #last = "";
+  #shown = false;
+
+  constructor(terminal: Terminal) {
+    this.#terminal = terminal;
+  }
+
+  show(text: string): void {
+    if (text === this.#last) return;
+    this.#last = text;
+    const { stderr, env } = this.#terminal;
+    if (stderr.isTTY !== true) {
+      stderr.write(`${text}\n`);
+      return;
+    }
+    const room = Math.max(10, (stderr.columns ?? 80) - 1);
+    const line = text.length > room ? `${text.slice(0, room - 1)}…` : text;
+    stderr.write(`\r\x1b[2K${coloursFor(stderr, env).dim(line)}`);
+    this.#shown = true;
+  }
+
+  /** Removes the changing line, so that what follows begins at the left. */
+  clear(): void {
+    if (this.#shown) this.#terminal.stderr.write("\r\x1b[2K");
+    this.#shown = false;
+  }
+}
