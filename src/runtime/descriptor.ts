@@ -1,0 +1,116 @@
+import { constants } from "node:os";
+import { OpenShellError } from "../common/errors.ts";
+import type { Native } from "./native/index.ts";
+
+const again = -constants.errno.EAGAIN;
+/** How a terminal says that its other side has no opener left. */
+const hungUp = -constants.errno.EIO;
+const readable = 1;
+const writable = 2;
+/** Reads are synchronous, so one buffer serves all descriptors. */
+const scratch = new Uint8Array(64 * 1024);
+
+/** A pipe end or terminal: reads only what is asked for and writes only what fits, so a slow peer slows the process behind it. */
+export class Descriptor {
+  readonly #native: Native;
+  readonly #fd: number;
+  #watch: object | undefined;
+  #reader: (() => void) | undefined;
+  #writer: (() => void) | undefined;
+  #closed = false;
+  #finishing = false;
+
+  constructor(native: Native, fd: number) {
+    this.#native = native;
+    this.#fd = fd;
+  }
+
+  /** Chunks until the other side is closed, or until `finish` and nothing is left. */
+  async *read(): AsyncGenerator<Uint8Array, void, undefined> {
+    while (!this.#closed) {
+      const count = this.#native.read(this.#fd, scratch, 0);
+      if (count > 0) {
+        yield scratch.slice(0, count);
+      } else if (count === again) {
+        if (this.#finishing) return;
+        await new Promise<void>((resolve) => {
+          this.#reader = resolve;
+          this.#arm();
+        });
+      } else if (count === 0 || count === hungUp) {
+        return;
+      } else {
+        throw new OpenShellError("internal", `reading from a process failed with errno ${-count}`);
+      }
+    }
+  }
+
+  /** Writes all of `bytes`; false when nobody reads them any more. */
+  async write(bytes: Uint8Array): Promise<boolean> {
+    let offset = 0;
+    while (offset < bytes.length) {
+      if (this.#closed) return false;
+      const count = this.#native.write(this.#fd, bytes, offset);
+      if (count >= 0) {
+        offset += count;
+      } else if (count === again) {
+        await new Promise<void>((resolve) => {
+          this.#writer = resolve;
+          this.#arm();
+        });
+      } else {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /** The process is gone: what is already in the buffer is still read, but nobody is waited for. */
+  finish(): void {
+    this.#finishing = true;
+    this.#wakeReader();
+  }
+
+  resize(columns: number, rows: number): void {
+    if (!this.#closed) this.#native.resize(this.#fd, columns, rows);
+  }
+
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    if (this.#watch !== undefined) this.#native.unwatch(this.#watch);
+    this.#native.close(this.#fd);
+    this.#wakeReader();
+    this.#wakeWriter();
+  }
+
+  #arm(): void {
+    if (this.#watch === undefined) {
+      const watch = this.#native.watch(this.#fd, (events) => this.#ready(events));
+      if (typeof watch === "number") {
+        throw new OpenShellError("internal", `a process's descriptor cannot be watched: errno ${-watch}`);
+      }
+      this.#watch = watch;
+    }
+    const events = (this.#reader === undefined ? 0 : readable) | (this.#writer === undefined ? 0 : writable);
+    if (events !== 0) this.#native.arm(this.#watch, events);
+  }
+
+  #ready(events: number): void {
+    if ((events & readable) !== 0) this.#wakeReader();
+    if ((events & writable) !== 0) this.#wakeWriter();
+    if (!this.#closed) this.#arm();
+  }
+
+  #wakeReader(): void {
+    const wake = this.#reader;
+    this.#reader = undefined;
+    wake?.();
+  }
+
+  #wakeWriter(): void {
+    const wake = this.#writer;
+    this.#writer = undefined;
+    wake?.();
+  }
+}

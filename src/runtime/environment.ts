@@ -1,0 +1,29 @@
+/**
+ * Variables that the Pod spec empties so that an image cannot steer the runtime through them. An emptied variable cannot be told from
+ * one the image never had, so agent processes get none of them; what a user sets at launch or exec still counts.
+ */
+const emptied = new Set([
+  "NODE_OPTIONS",
+  "NODE_PATH",
+  "NODE_EXTRA_CA_CERTS",
+  "NODE_TLS_REJECT_UNAUTHORIZED",
+  "LD_PRELOAD",
+  "LD_LIBRARY_PATH",
+  "LD_AUDIT",
+  "OPENSSL_CONF",
+]);
+
+const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+export type Environment = Readonly<Record<string, string>>;
+
+/** What every agent process starts from: the image's environment without anything of the runtime's. */
+export function imageEnvironment(own: NodeJS.ProcessEnv, home: string): Environment {
+  const kept: Record<string, string> = {};
+  for (const [name, value] of Object.entries(own)) {
+    if (value === undefined || name.startsWith("OPENSHELL_")) continue;
+    if (emptied.has(name) && value === "") continue;
+    kept[name] = value;
+  }
+  return { ...kept, PATH: kept.PATH || fallbackPath, HOME: home, USER: "sandbox", LOGNAME: "sandbox" };
+}

@@ -1,0 +1,166 @@
+import { durationMs } from "@bufbuild/protobuf/wkt";
+import { type ByteChannel, chunkBytes } from "../boundary/index.ts";
+import { OpenShellError } from "../common/errors.ts";
+import { decodeFrames, encodeFrame } from "../common/frames.ts";
+import { boundary, statusNumber } from "../wire/index.ts";
+import { resolveCommand } from "./command.ts";
+import type { Descriptor } from "./descriptor.ts";
+import type { Environment } from "./environment.ts";
+import { type Child, isNotStarted, type Processes } from "./processes.ts";
+
+export interface ExecOptions {
+  readonly processes: Pick<Processes, "spawn" | "signalSession">;
+  /** What a command's own environment is laid over. */
+  readonly environment: Environment;
+  /** Aborted when the channel is lost; what the exec started is killed then. */
+  readonly signal: AbortSignal;
+}
+
+/** As coreutils' timeout has it. */
+const timedOut = 124;
+/** Between hanging up on the processes of a lost channel and killing them. */
+const hangUpGraceMs = 2_000;
+const endOfTransmission = 0x04;
+const newline = 0x0a;
+
+/** Runs the exec that a channel asks for; errors become its Failure message. */
+export async function serveExec(channel: ByteChannel, options: ExecOptions): Promise<void> {
+  const send = (payload: OutputPayload) => channel.write(encodeFrame(boundary.ExecOutputSchema, { payload }));
+  try {
+    const inputs = decodeFrames(boundary.ExecInputSchema, channel.readable);
+    const first = await inputs.next();
+    if (first.done === true || first.value.payload.case !== "start") {
+      throw new OpenShellError("invalid-argument", "the first message of an exec must be its start");
+    }
+    await run(first.value.payload.value, inputs, send, options);
+  } catch (error) {
+    const { code, message } = OpenShellError.from(error);
+    await send({ case: "failure", value: { code: statusNumber(code), message } }).catch(() => {});
+  } finally {
+    channel.end();
+  }
+}
+
+type OutputPayload =
+  | { case: "stdout" | "stderr"; value: Uint8Array }
+  | { case: "exit"; value: { exitCode: number } }
+  | { case: "failure"; value: { code: number; message: string } };
+
+async function run(
+  start: boundary.ExecStart,
+  inputs: AsyncIterable<boundary.ExecInput>,
+  send: (payload: OutputPayload) => Promise<void>,
+  options: ExecOptions,
+): Promise<void> {
+  const terminal: Record<string, string> = start.tty ? { TERM: "xterm-256color" } : {};
+  const command = resolveCommand(
+    {
+      command: start.command,
+      environment: start.environment,
+      workdir: start.workdir,
+      noLoginShell: start.noLoginShell,
+    },
+    { ...options.environment, ...terminal },
+  );
+  const child = options.processes.spawn({
+    ...command,
+    stdio: start.tty ? "terminal" : "pipes",
+    columns: start.columns,
+    rows: start.rows,
+  });
+  if (isNotStarted(child)) {
+    await send({ case: "stderr", value: new TextEncoder().encode(`${child.message}\n`) });
+    await send({ case: "exit", value: { exitCode: child.exitCode } });
+    return;
+  }
+  await attend(child, start, inputs, send, options);
+}
+
+/** From the start of a child to its exit message. */
+async function attend(
+  child: Child,
+  start: boundary.ExecStart,
+  inputs: AsyncIterable<boundary.ExecInput>,
+  send: (payload: OutputPayload) => Promise<void>,
+  { processes, signal }: ExecOptions,
+): Promise<void> {
+  let late = false;
+  const timeoutMs = start.timeout === undefined ? 0 : durationMs(start.timeout);
+  const timer = timeoutMs > 0 ? setTimeout(onTimeout, Math.min(timeoutMs, 2 ** 31 - 1)) : undefined;
+  function onTimeout() {
+    late = true;
+    processes.signalSession(child.pid, "SIGKILL");
+  }
+  const onLost = () => hangUp(child, processes);
+  if (signal.aborted) onLost();
+  else signal.addEventListener("abort", onLost, { once: true });
+
+  const copies = [copy(child.stdout, "stdout", send), copy(child.stderr, "stderr", send)];
+  void feed(child, start.tty, inputs);
+  try {
+    const code = await child.exited;
+    clearTimeout(timer);
+    child.stdout?.finish();
+    child.stderr?.finish();
+    await Promise.all(copies);
+    await send({ case: "exit", value: { exitCode: late ? timedOut : code } });
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", onLost);
+    for (const one of [child.stdin, child.stdout, child.stderr]) one?.close();
+  }
+}
+
+/** Output goes out as fast as it is taken; when nobody takes it any more it is drained no further. */
+async function copy(
+  source: Descriptor | undefined,
+  name: "stdout" | "stderr",
+  send: (payload: OutputPayload) => Promise<void>,
+): Promise<void> {
+  if (source === undefined) return;
+  try {
+    for await (const chunk of source.read()) {
+      for (let at = 0; at < chunk.length; at += chunkBytes) {
+        await send({ case: name, value: chunk.subarray(at, at + chunkBytes) });
+      }
+    }
+  } catch {
+    // The channel is gone, and with it whoever wanted the output; `signal` ends the process.
+    source.close();
+  }
+}
+
+async function feed(child: Child, tty: boolean, inputs: AsyncIterable<boundary.ExecInput>): Promise<void> {
+  let last = newline;
+  try {
+    for await (const { payload } of inputs) {
+      if (payload.case === "stdin" && payload.value.length > 0) {
+        last = payload.value.at(-1) ?? newline;
+        // A program that does not read its input any more is not an error; what follows is dropped.
+        await child.stdin?.write(payload.value);
+      } else if (payload.case === "resize") {
+        if (tty) child.stdout?.resize(payload.value.columns, payload.value.rows);
+      } else if (payload.case === "stdinEnd") {
+        await endInput(child, tty, last);
+      }
+    }
+    if (!tty) child.stdin?.close();
+  } catch {
+    // The channel was lost or spoke nonsense; `signal` ends the process in the first case, end of input serves the second.
+    if (!tty) child.stdin?.close();
+  }
+}
+
+/** A terminal cannot be half closed: its reader sees the end by the control character, twice when a line is unfinished. */
+async function endInput(child: Child, tty: boolean, last: number): Promise<void> {
+  if (!tty) child.stdin?.close();
+  else await child.stdin?.write(new Uint8Array(last === newline ? 1 : 2).fill(endOfTransmission));
+}
+
+/** What a closed terminal does to its processes, with an end to it. */
+function hangUp(child: Child, processes: ExecOptions["processes"]): void {
+  if (!processes.signalSession(child.pid, "SIGHUP")) return;
+  processes.signalSession(child.pid, "SIGCONT");
+  // Its leader may end at once; whoever ignored the hang-up is still there then.
+  setTimeout(() => processes.signalSession(child.pid, "SIGKILL"), hangUpGraceMs).unref();
+}

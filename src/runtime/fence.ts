@@ -1,0 +1,55 @@
+/** Whether the network really is closed around the agent (decision 17), from rounds of TCP connects that should all fail. */
+export type FenceState =
+  | { readonly kind: "probing"; readonly since: number; readonly closedSince?: number; readonly reachable?: string }
+  | { readonly kind: "fenced" }
+  /** Still open after the bound; the cluster enforces no NetworkPolicy, or not this one. */
+  | { readonly kind: "not-enforced"; readonly closedSince?: number; readonly reachable: string }
+  /** Was fenced, then something could be reached. */
+  | { readonly kind: "breached"; readonly closedSince?: number; readonly reachable: string }
+  /** Not looked at, because the operator said so. */
+  | { readonly kind: "unchecked" };
+
+/** One connect to every target. Times in milliseconds of one monotonic clock. */
+export interface ProbeRound {
+  readonly startedAt: number;
+  readonly endedAt: number;
+  /** The target that answered, as host:port; absent when none did. */
+  readonly reachable?: string;
+}
+
+/** Failures must last this long: measured, a new Pod reaches the API server for its first 0.5 to 1 s. */
+export const closedForMs = 1_000;
+/** Open for longer than this is no start-up effect any more. */
+export const giveUpMs = 30_000;
+
+export function probing(now: number): FenceState {
+  return { kind: "probing", since: now };
+}
+
+/** The state after a round. */
+export function observe(state: FenceState, round: ProbeRound): FenceState {
+  if (state.kind === "unchecked") return state;
+  if (round.reachable !== undefined) return opened(state, round.endedAt, round.reachable);
+  if (state.kind === "fenced") return state;
+  const closedSince = state.closedSince ?? round.startedAt;
+  if (round.endedAt - closedSince >= closedForMs) return { kind: "fenced" };
+  return { ...state, closedSince };
+}
+
+function opened(state: FenceState, now: number, reachable: string): FenceState {
+  switch (state.kind) {
+    case "fenced":
+    case "breached":
+      return { kind: "breached", reachable };
+    case "probing":
+      if (now - state.since < giveUpMs) return { kind: "probing", since: state.since, reachable };
+      return { kind: "not-enforced", reachable };
+    default:
+      return { kind: "not-enforced", reachable };
+  }
+}
+
+/** Whether agent processes may run. */
+export function permits(state: FenceState): boolean {
+  return state.kind === "fenced" || state.kind === "unchecked";
+}

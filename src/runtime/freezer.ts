@@ -1,0 +1,117 @@
+import { sleep } from "../common/async.ts";
+import type { Logger } from "../common/log.ts";
+import type { ProcessEntry } from "./process-list.ts";
+import type { Processes } from "./processes.ts";
+
+/** Why the tree may be frozen; it runs when no cause is left. */
+export type FreezeCause = "supervisor-lost" | "fence-breached";
+
+type Tree = Pick<Processes, "list" | "signal">;
+
+const stopped = (one: ProcessEntry) => one.state === "T" || one.state === "t";
+/** While frozen the tree is walked again this often, for what was put in from outside or continued by hand. */
+const patrolMs = 1_000;
+const maxPasses = 200;
+
+/**
+ * Stops every process with SIGSTOP and continues exactly those later (decision 23). The cgroup freezer would hide it from the processes,
+ * but it is not writable from inside a container.
+ */
+export class Freezer {
+  readonly #tree: Tree;
+  readonly #log: Logger;
+  readonly #changed: () => void;
+  readonly #causes = new Map<FreezeCause, string>();
+  /** What we stopped, as pid and start time; what somebody else had stopped before is none of it. */
+  readonly #ours = new Set<string>();
+  #patrol: NodeJS.Timeout | undefined;
+  #settled: Promise<void> = Promise.resolve();
+
+  /** @param changed told whenever `status` differs */
+  constructor(tree: Tree, log: Logger, changed: () => void = () => {}) {
+    this.#tree = tree;
+    this.#log = log;
+    this.#changed = changed;
+  }
+
+  get status(): { readonly frozen: boolean; readonly reason: string } {
+    return { frozen: this.#causes.size > 0, reason: [...this.#causes.values()].join("; ") };
+  }
+
+  has(cause: FreezeCause): boolean {
+    return this.#causes.has(cause);
+  }
+
+  /** Stops the tree; the first walk is done when this returns, the promise resolves when nothing runs any more. */
+  freeze(cause: FreezeCause, reason: string): Promise<void> {
+    const first = this.#causes.size === 0;
+    this.#causes.set(cause, reason);
+    if (first) {
+      this.#ours.clear();
+      this.#pass();
+      this.#patrol = setInterval(() => this.#pass(), patrolMs);
+      this.#settled = this.#settle();
+      this.#log.warn({ cause, reason }, "the process tree is frozen");
+    }
+    this.#changed();
+    return this.#settled;
+  }
+
+  /** Takes one cause away; when it was the last, everything we stopped goes on, parents last. */
+  thaw(cause: FreezeCause): void {
+    if (!this.#causes.delete(cause)) return;
+    if (this.#causes.size === 0) {
+      clearInterval(this.#patrol);
+      const all = this.#tree.list();
+      const depth = depths(all);
+      const mine = all.filter((one) => this.#ours.has(idOf(one)));
+      mine.sort((left, right) => (depth.get(right.pid) ?? 0) - (depth.get(left.pid) ?? 0));
+      for (const one of mine) this.#tree.signal(one.pid, "SIGCONT");
+      this.#ours.clear();
+      this.#log.info({ cause, processes: mine.length }, "the process tree runs again");
+    }
+    this.#changed();
+  }
+
+  /** Stops whatever runs; how many that were. */
+  #pass(): number {
+    let running = 0;
+    for (const one of this.#tree.list()) {
+      if (stopped(one)) continue;
+      running += 1;
+      this.#ours.add(idOf(one));
+      this.#tree.signal(one.pid, "SIGSTOP");
+    }
+    return running;
+  }
+
+  /** A child forked between two walks is found by the next; two clean walks in a row mean there is none. */
+  async #settle(): Promise<void> {
+    for (let pass = 0, clean = 0; clean < 2 && this.#causes.size > 0; pass += 1) {
+      if (pass >= maxPasses) {
+        this.#log.error("processes still run although they were stopped; the walk is repeated every second");
+        return;
+      }
+      clean = this.#pass() === 0 ? clean + 1 : 0;
+      await sleep(1);
+    }
+  }
+
+  stop(): void {
+    clearInterval(this.#patrol);
+  }
+}
+
+function idOf(one: ProcessEntry): string {
+  return `${one.pid}:${one.started}`;
+}
+
+function depths(all: readonly ProcessEntry[]): Map<number, number> {
+  const parents = new Map(all.map((one) => [one.pid, one.parent]));
+  const depthOf = (pid: number): number => {
+    let depth = 0;
+    for (let at = parents.get(pid); at !== undefined && depth <= all.length; at = parents.get(at)) depth += 1;
+    return depth;
+  };
+  return new Map(all.map((one) => [one.pid, depthOf(one.pid)]));
+}

@@ -1,0 +1,55 @@
+import { writeFileSync } from "node:fs";
+import { OpenShellError } from "../common/errors.ts";
+import { createLogger, type LogLevel, logLevels } from "../common/log.ts";
+import { runAsInit } from "./init.ts";
+
+/** Exit codes of sysexits(3) where there is one. */
+const exitCodes = { usage: 64, software: 70, cannotCreate: 73, configuration: 78 } as const;
+
+async function main(): Promise<number> {
+  const [, , command] = process.argv;
+  const log = createLogger({ name: "openshell-runtime", level: logLevel(process.env.OPENSHELL_LOG_LEVEL) });
+  switch (command) {
+    case undefined:
+      return runAsInit(process.env, log);
+    case "stage":
+      return (await import("./stage.ts")).stage(process.env, log);
+    case "seed":
+      return (await import("./seed.ts")).seed(process.env, log);
+    default:
+      process.stderr.write(
+        `openshell-runtime: unknown command "${command}"; known are stage, seed, and none to run as PID 1\n`,
+      );
+      return exitCodes.usage;
+  }
+}
+
+function logLevel(text: string | undefined): LogLevel {
+  return logLevels.find((one) => one === text) ?? "info";
+}
+
+function exitCodeOf(error: OpenShellError): number {
+  if (error.details.reason === "WorkspaceNotWritable") return exitCodes.cannotCreate;
+  return error.code === "internal" || error.code === "unknown" ? exitCodes.software : exitCodes.configuration;
+}
+
+/** The sentence that the driver reads from the Pod's status. */
+function explain(error: OpenShellError): void {
+  const reason = error.details.reason === undefined ? "" : `${error.details.reason}: `;
+  const sentence = `${reason}${error.message}`;
+  process.stderr.write(`openshell-runtime: ${sentence}\n`);
+  try {
+    writeFileSync("/dev/termination-log", sentence, { flag: "r+" });
+  } catch {
+    // Not in a Pod; standard error has it.
+  }
+}
+
+main().then(
+  (code) => process.exit(code),
+  (error: unknown) => {
+    const known = OpenShellError.from(error);
+    explain(known);
+    process.exit(exitCodeOf(known));
+  },
+);

@@ -1,0 +1,146 @@
+import { create } from "@bufbuild/protobuf";
+import { createChannel, services, tlsKeyHash } from "../boundary/index.ts";
+import { OpenShellError } from "../common/errors.ts";
+import type { Logger } from "../common/log.ts";
+import { boundary, type CallContext, type Implementation, statusNumber } from "../wire/index.ts";
+import { serveExec } from "./exec.ts";
+import { serveFiles } from "./files.ts";
+import type { Processes } from "./processes.ts";
+import { Refused, type Runtime } from "./runtime.ts";
+import { serveTcp } from "./tcp.ts";
+
+const helloTimeoutMs = 10_000;
+/** Execs, transfers and connections at one time; more than a supervisor's gateway would relay. */
+const maxChannels = 256;
+
+/** openshell.boundary.v1.Boundary over a Runtime. */
+export function boundaryService(
+  runtime: Runtime,
+  processes: Processes,
+  home: string,
+  log: Logger,
+): Implementation<typeof boundary.Boundary> {
+  let channels = 0;
+
+  return {
+    async *session(requests, context) {
+      const frames = requests[Symbol.asyncIterator]();
+      const hello = await firstWithin(frames, helloTimeoutMs);
+      if (hello.payload.case !== "hello") {
+        throw new OpenShellError("invalid-argument", "the first frame of a session must be the supervisor's hello");
+      }
+      const admitted = await runtime.admit(hello.payload.value, peerOf(context));
+      if (admitted instanceof Refused) {
+        log.warn({ refused: admitted.frame.payload }, "a supervisor was refused");
+        yield admitted.frame;
+        return;
+      }
+      const listen = async () => {
+        for (let next = await frames.next(); next.done !== true; next = await frames.next()) {
+          runtime.receive(admitted, next.value);
+        }
+      };
+      // However the supervisor's side ends, the session has ended.
+      listen().then(
+        () => admitted.close(),
+        () => admitted.close(),
+      );
+      try {
+        yield* admitted.frames;
+      } finally {
+        runtime.leave(admitted);
+      }
+    },
+
+    async *channel(requests, context) {
+      const frames = requests[Symbol.asyncIterator]();
+      const open = await firstWithin(frames, helloTimeoutMs);
+      let service: Service;
+      try {
+        if (open.payload.case !== "open") {
+          throw new OpenShellError("invalid-argument", "the first frame of a channel must open it");
+        }
+        service = serviceOf(open.payload.value.serviceId);
+        runtime.checkChannel(peerOf(context));
+        if (channels >= maxChannels) {
+          throw new OpenShellError("resource-exhausted", `the sandbox already serves ${maxChannels} channels`);
+        }
+      } catch (error) {
+        const { code, message } = OpenShellError.from(error);
+        yield { payload: { case: "refused", value: { code: statusNumber(code), message } } };
+        return;
+      }
+
+      channels += 1;
+      const gone = new AbortController();
+      const { channel, outgoing } = createChannel(dataOf(frames));
+      const lost = () => {
+        const error = new OpenShellError("cancelled", "the channel was lost");
+        outgoing.end(error);
+        gone.abort(error);
+      };
+      context.signal.addEventListener("abort", lost, { once: true });
+      try {
+        yield create(boundary.ChannelFrameSchema, { payload: { case: "opened", value: {} } });
+        service(channel, { signal: gone.signal, runtime, processes, home }).catch((error: unknown) => {
+          log.error({ err: error, service: open.payload.value }, "a channel failed");
+          outgoing.end(error);
+        });
+        for await (const value of outgoing) yield { payload: { case: "data", value } };
+      } finally {
+        context.signal.removeEventListener("abort", lost);
+        gone.abort(new OpenShellError("cancelled", "the channel ended"));
+        channels -= 1;
+      }
+    },
+  };
+}
+
+interface ServiceContext {
+  readonly signal: AbortSignal;
+  readonly runtime: Runtime;
+  readonly processes: Processes;
+  readonly home: string;
+}
+
+type Channel = ReturnType<typeof createChannel>["channel"];
+type Service = (channel: Channel, context: ServiceContext) => Promise<void>;
+
+function serviceOf(id: string): Service {
+  switch (id) {
+    case services.exec:
+      return (channel, { signal, runtime, processes }) =>
+        serveExec(channel, { processes, environment: runtime.environment, signal });
+    case services.files:
+      return (channel, { signal, home }) => serveFiles(channel, home, signal);
+    case services.tcp:
+      return (channel, { signal }) => serveTcp(channel, signal);
+    default:
+      throw new OpenShellError("unimplemented", `the sandbox has no service "${id}"`);
+  }
+}
+
+function peerOf(context: CallContext): string {
+  if (context.peerCertificate === undefined) throw new OpenShellError("unauthenticated", "no client certificate");
+  return tlsKeyHash(context.peerCertificate);
+}
+
+async function firstWithin<T>(frames: AsyncIterator<T>, ms: number): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new OpenShellError("deadline-exceeded", `no first frame within ${ms} ms`)), ms);
+  });
+  try {
+    const first = await Promise.race([frames.next(), late]);
+    if (first.done === true) throw new OpenShellError("invalid-argument", "the call ended without a frame");
+    return first.value;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+async function* dataOf(frames: AsyncIterator<boundary.ChannelFrame>): AsyncGenerator<Uint8Array, void, undefined> {
+  for (let next = await frames.next(); next.done !== true; next = await frames.next()) {
+    if (next.value.payload.case === "data") yield next.value.payload.value;
+  }
+}
