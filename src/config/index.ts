@@ -3,11 +3,14 @@
 export { reservedPrefixes } from "./_grammar.ts";
 export type { Resources } from "./_resources.ts";
 export { mergeQuantities, minimumWorkloadMemory, supervisorDefaults } from "./_resources.ts";
+export { type AppliesAt, type SettingHelp, setting } from "./_setting.ts";
 export { isDuration, parseDuration } from "./duration.ts";
 export { type GatewaySettings, gatewaySchema } from "./gateway.ts";
+export { gatewayConfigSchema, type JsonSchema, jsonSchemaOf } from "./json-schema.ts";
 export { defaultRegistry, type KubernetesSettings, kubernetesSchema } from "./kubernetes.ts";
 export { nearest } from "./nearest.ts";
 export { parseSettings, type SettingsErrorReason, type SettingsPurpose } from "./parse.ts";
 export { compareQuantities, isQuantity, parseQuantity } from "./quantity.ts";
+export { settingsReference } from "./reference.ts";
 export { type Condition, keysOf, type Scalar, type SettingRule, settingRules } from "./rules.ts";
 export { defaultSettings, type Settings, tables } from "./settings.ts";

@@ -1,0 +1,225 @@
+import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
+import { Construct } from "constructs";
+import { values } from "./_values.ts";
+import { files, mounts } from "./files.ts";
+import { gatewayToml } from "./gateway-toml.ts";
+import { imageReference, pullPolicy } from "./images.ts";
+import { and, call, entries, HelmObject, helm, more, not, notEqual, optional, render } from "./layer/index.ts";
+import { fullname, names, objectLabels, secretName, secrets, selectorLabels } from "./names.ts";
+import {
+  containerSecurity,
+  placement,
+  podSecurity,
+  port,
+  quantity,
+  resources,
+  secretVolume,
+  unlessEmpty,
+} from "./pods.ts";
+
+const hasTls = not(values.server.disableTls);
+const hasMetrics = more(values.service.metricsPort, 0);
+const namespace = render(helm.releaseNamespace);
+const labels = objectLabels("gateway");
+
+/** gateway.toml. */
+export class GatewayConfigMap extends Construct {
+  constructor(scope: Construct, id: string) {
+    super(scope, id);
+    new HelmObject<k8s.KubeConfigMapProps>(this, "config", {
+      apiVersion: "v1",
+      kind: "ConfigMap",
+      manifest: {
+        metadata: { name: render(names.config), namespace, labels },
+        data: { "gateway.toml": render(gatewayToml) },
+      },
+    });
+  }
+}
+
+/** The ServiceAccount that the driver's rights are bound to. */
+export class GatewayServiceAccount extends Construct {
+  constructor(scope: Construct, id: string) {
+    super(scope, id);
+    new HelmObject<k8s.KubeServiceAccountProps>(this, "service-account", {
+      apiVersion: "v1",
+      kind: "ServiceAccount",
+      when: values.serviceAccount.create,
+      manifest: {
+        metadata: {
+          name: render(names.gatewayServiceAccount),
+          namespace,
+          labels,
+          annotations: unlessEmpty(values.serviceAccount.annotations),
+        },
+        automountServiceAccountToken: false,
+      },
+    });
+  }
+}
+
+/** What users and supervisors connect to. */
+export class GatewayService extends Construct {
+  constructor(scope: Construct, id: string) {
+    super(scope, id);
+    const isReachableFromOutside = notEqual(values.service.type, "ClusterIP");
+    new HelmObject<k8s.KubeServiceProps>(this, "service", {
+      apiVersion: "v1",
+      kind: "Service",
+      manifest: {
+        metadata: { name: render(fullname), namespace, labels, annotations: unlessEmpty(values.service.annotations) },
+        spec: {
+          type: render(values.service.type),
+          ports: [
+            {
+              name: "grpc",
+              port: render(values.service.port),
+              targetPort: port("grpc"),
+              protocol: "TCP",
+              nodePort: optional(
+                and(isReachableFromOutside, more(values.service.nodePort, 0)),
+                render(values.service.nodePort),
+              ),
+            },
+            optional(hasMetrics, {
+              name: "metrics",
+              port: render(values.service.metricsPort),
+              targetPort: port("metrics"),
+              protocol: "TCP",
+            }),
+          ],
+          selector: selectorLabels("gateway"),
+        },
+      },
+    });
+  }
+}
+
+/** The volume of the store: an object of its own, because a claim template of a StatefulSet can never be changed (decision 35). */
+export class GatewayVolume extends Construct {
+  constructor(scope: Construct, id: string) {
+    super(scope, id);
+    new HelmObject<k8s.KubePersistentVolumeClaimProps>(this, "volume", {
+      apiVersion: "v1",
+      kind: "PersistentVolumeClaim",
+      when: call("empty", values.persistence.existingClaim),
+      manifest: {
+        metadata: { name: render(names.data), namespace, labels, annotations: { "helm.sh/resource-policy": "keep" } },
+        spec: {
+          accessModes: ["ReadWriteOnce"],
+          storageClassName: unlessEmpty(values.persistence.storageClassName),
+          resources: { requests: { storage: quantity(values.persistence.size) } },
+        },
+      },
+    });
+  }
+}
+
+/** Lets nothing but the gateway's ports be reached. What the gateway itself reaches is the cluster's business. */
+export class GatewayNetworkPolicy extends Construct {
+  constructor(scope: Construct, id: string) {
+    super(scope, id);
+    new HelmObject<k8s.KubeNetworkPolicyProps>(this, "network-policy", {
+      apiVersion: "networking.k8s.io/v1",
+      kind: "NetworkPolicy",
+      when: values.networkPolicy.enabled,
+      manifest: {
+        metadata: { name: render(fullname), namespace, labels },
+        spec: {
+          podSelector: { matchLabels: selectorLabels("gateway") },
+          policyTypes: ["Ingress"],
+          ingress: [
+            {
+              ports: [
+                { port: port(values.service.port), protocol: "TCP" },
+                { port: port(values.service.healthPort), protocol: "TCP" },
+                optional(hasMetrics, { port: port(values.service.metricsPort), protocol: "TCP" }),
+              ],
+            },
+          ],
+        },
+      },
+    });
+  }
+}
+
+/** The gateway process. One replica: the store is a file (decision 41). */
+export class GatewayStatefulSet extends Construct {
+  constructor(scope: Construct, id: string) {
+    super(scope, id);
+    new HelmObject<k8s.KubeStatefulSetProps>(this, "stateful-set", {
+      apiVersion: "apps/v1",
+      kind: "StatefulSet",
+      manifest: {
+        metadata: { name: render(fullname), namespace, labels },
+        spec: {
+          replicas: render(values.replicaCount),
+          serviceName: render(fullname),
+          selector: { matchLabels: selectorLabels("gateway") },
+          template: {
+            metadata: {
+              labels: { ...entries(values.podLabels), ...labels },
+              annotations: {
+                ...entries(values.podAnnotations),
+                // A changed configuration rolls the gateway.
+                "checksum/gateway-config": render(call<string>("sha256sum", gatewayToml)),
+              },
+            },
+            spec: {
+              serviceAccountName: render(names.gatewayServiceAccount),
+              automountServiceAccountToken: true,
+              enableServiceLinks: false,
+              terminationGracePeriodSeconds: render(values.terminationGracePeriodSeconds),
+              securityContext: podSecurity,
+              ...placement(),
+              containers: [this.container()],
+              volumes: this.volumes(),
+            },
+          },
+        },
+      },
+    });
+  }
+
+  private container(): k8s.Container {
+    const probe = (path: string): k8s.Probe => ({ httpGet: { path, port: port("health") } });
+    return {
+      name: "gateway",
+      image: render(imageReference(values.gateway.image)),
+      imagePullPolicy: render(pullPolicy(values.gateway.image)),
+      args: ["serve", "--config", mounts.config, "--db-url", files.database],
+      ports: [
+        { name: "grpc", containerPort: render(values.service.port), protocol: "TCP" },
+        { name: "health", containerPort: render(values.service.healthPort), protocol: "TCP" },
+        optional(hasMetrics, { name: "metrics", containerPort: render(values.service.metricsPort), protocol: "TCP" }),
+      ],
+      startupProbe: { ...probe("/healthz"), periodSeconds: 1, failureThreshold: 60 },
+      livenessProbe: { ...probe("/healthz"), periodSeconds: 10, timeoutSeconds: 3, failureThreshold: 6 },
+      readinessProbe: { ...probe("/readyz"), periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 3 },
+      resources: resources(values.resources),
+      securityContext: containerSecurity,
+      volumeMounts: [
+        // A file of its own: the gateway refuses the symbolic links of a ConfigMap volume.
+        { name: "config", mountPath: mounts.config, subPath: "gateway.toml", readOnly: true },
+        optional(hasTls, { name: "server-tls", mountPath: mounts.serverTls, readOnly: true }),
+        optional(hasTls, { name: "client-ca", mountPath: mounts.clientCa, readOnly: true }),
+        { name: "jwt", mountPath: mounts.jwt, readOnly: true },
+        { name: "keys", mountPath: mounts.keys, readOnly: true },
+        { name: "data", mountPath: mounts.data },
+        { name: "tmp", mountPath: mounts.tmp },
+      ],
+    };
+  }
+
+  private volumes(): k8s.Volume[] {
+    return [
+      { name: "config", configMap: { name: render(names.config) } },
+      optional(hasTls, secretVolume("server-tls", secretName(secrets.serverTls))),
+      optional(hasTls, secretVolume("client-ca", secretName(secrets.clientCa))),
+      secretVolume("jwt", secretName(secrets.jwt)),
+      secretVolume("keys", secretName(secrets.keys)),
+      { name: "data", persistentVolumeClaim: { claimName: render(names.data) } },
+      { name: "tmp", emptyDir: { sizeLimit: quantity("64Mi") } },
+    ];
+  }
+}

@@ -1,0 +1,130 @@
+/**
+ * Helm expressions as values. A construct never writes template text: it combines typed expressions, and this file is the only place that
+ * knows how one is printed.
+ */
+
+/** What an expression is made of. */
+export type Node =
+  | { readonly kind: "literal"; readonly value: unknown }
+  | { readonly kind: "call"; readonly name: string; readonly args: readonly Node[] }
+  /** A field chain on the template's root, e.g. `$.Release.Name`. */
+  | { readonly kind: "root"; readonly path: string }
+  | { readonly kind: "variable"; readonly name: string };
+
+const node = Symbol("node");
+
+/** A Helm expression that yields a `T` when the chart is rendered. */
+export interface Expr<out T> {
+  readonly [node]: Node;
+  /** Never there: it only carries the type. */
+  readonly type?: T;
+}
+
+/** Something that is known now, or when the chart is rendered. */
+export type Input<T> = T | Expr<T>;
+
+/** Wraps a node. Only the layer calls it; a construct gets its expressions from `values`, `helm` and the functions below. */
+export function expression<T>(of: Node): Expr<T> {
+  return { [node]: of };
+}
+
+export function isExpression(value: unknown): value is Expr<unknown> {
+  return (typeof value === "object" || typeof value === "function") && value !== null && node in value;
+}
+
+/** The node behind an expression or a plain value. */
+export function nodeOf(value: Input<unknown>): Node {
+  return isExpression(value) ? value[node] : { kind: "literal", value };
+}
+
+/** A call of a template function. */
+export function call<T>(name: string, ...args: readonly Input<unknown>[]): Expr<T> {
+  return expression({ kind: "call", name, args: args.map(nodeOf) });
+}
+
+/** The symbol under which `values` hands out the node of a reference. */
+export const nodeSymbol: typeof node = node;
+
+/** Text with expressions in it: text`${fullname}-config`. */
+export function text(strings: TemplateStringsArray, ...parts: readonly Input<string | number>[]): Expr<string> {
+  const format = strings.map((part) => part.replaceAll("%", "%%")).join("%v");
+  return call("printf", format, ...parts.map((part) => (isExpression(part) ? wholeNumber(part) : part)));
+}
+
+/** Values files give numbers as floats: without this, printf would write 8e+06 for a large one. Strings pass unchanged. */
+function wholeNumber(part: Expr<string | number>): Expr<string> {
+  const inner = part[node];
+  return inner.kind === "call" && inner.name === "dig" && typeof lastDefault(inner) === "number"
+    ? toJson(part)
+    : (part as Expr<string>);
+}
+
+function lastDefault(dig: Node & { kind: "call" }): unknown {
+  const fallback = dig.args.at(-2);
+  return fallback?.kind === "literal" ? fallback.value : undefined;
+}
+
+export const toJson = (value: Input<unknown>) => call<string>("toJson", value);
+export const fromJson = <T>(value: Input<string>) => call<T>("fromJson", value);
+export const not = (value: Input<unknown>) => call<boolean>("not", value);
+export const and = (...parts: readonly Input<unknown>[]) => call<boolean>("and", ...parts);
+export const or = (...parts: readonly Input<unknown>[]) => call<boolean>("or", ...parts);
+export const equal = <T>(left: Input<T>, right: Input<T>) => call<boolean>("eq", left, right);
+export const notEqual = <T>(left: Input<T>, right: Input<T>) => call<boolean>("ne", left, right);
+export const more = (left: Input<number>, right: number) => call<boolean>("gt", call("int64", left), right);
+/** `value`, or `fallback` when it is empty (false, 0, "" and empty collections are empty). */
+export const orElse = <T>(value: Input<T>, fallback: Input<T>) => call<T>("default", fallback, value);
+/** One of two values, by a condition. */
+export const choose = <T>(condition: Input<unknown>, yes: Input<T>, no: Input<T>) =>
+  call<T>("ternary", yes, no, call("not", call("empty", condition)));
+/** At most `length` characters, without a `-` or `.` at the end. */
+export const shorten = (value: Input<string>, length: number) =>
+  call<string>("trimAll", "-.", call("trunc", length, value));
+
+/** What Helm knows besides the values. */
+export const helm = {
+  releaseName: expression<string>({ kind: "root", path: "Release.Name" }),
+  releaseNamespace: expression<string>({ kind: "root", path: "Release.Namespace" }),
+  releaseService: expression<string>({ kind: "root", path: "Release.Service" }),
+  chartName: expression<string>({ kind: "root", path: "Chart.Name" }),
+  chartVersion: expression<string>({ kind: "root", path: "Chart.Version" }),
+  appVersion: expression<string>({ kind: "root", path: "Chart.AppVersion" }),
+} as const;
+
+/** Prints an expression as it stands between `{{` and `}}`. */
+export function printExpression(value: Input<unknown>): string {
+  return printNode(nodeOf(value), false);
+}
+
+function printNode(of: Node, nested: boolean): string {
+  switch (of.kind) {
+    case "literal":
+      return printLiteral(of.value, nested);
+    case "root":
+      return `$.${of.path}`;
+    case "variable":
+      return `$${of.name}`;
+    case "call": {
+      const printed = [of.name, ...of.args.map((arg) => printNode(arg, true))].join(" ");
+      return nested ? `(${printed})` : printed;
+    }
+  }
+}
+
+function printLiteral(value: unknown, nested: boolean): string {
+  if (value === null || value === undefined) return nested ? "nil" : "(toJson nil)";
+  if (typeof value === "string") return quote(value);
+  if (typeof value === "number" || typeof value === "boolean") return String(value);
+  const parts = Array.isArray(value)
+    ? ["list", ...value.map((entry) => printNode(nodeOf(entry), true))]
+    : ["dict", ...Object.entries(value).flatMap(([key, entry]) => [quote(key), printNode(nodeOf(entry), true)])];
+  return nested ? `(${parts.join(" ")})` : parts.join(" ");
+}
+
+/** A Go string literal: JSON's escapes are Go's. What an editor would not show is escaped too. */
+function quote(value: string): string {
+  return JSON.stringify(value).replace(
+    /[\u007f-\u009f\u2028\u2029\ufeff]/g,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}

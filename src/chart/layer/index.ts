@@ -1,0 +1,5 @@
+/** The typed layer between constructs and Helm templates. docs/adding-a-chart-value.md shows its use. */
+export * from "./expression.ts";
+export * from "./manifest.ts";
+export * from "./statements.ts";
+export { type Ref, type Values, valueReferences } from "./values.ts";

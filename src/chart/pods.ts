@@ -1,0 +1,62 @@
+import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
+import { values } from "./_values.ts";
+import { type Expr, optional, type Ref, render } from "./layer/index.ts";
+import type { ChartValues } from "./values-schema.ts";
+
+/** The user of the gateway's image. */
+const user = 65_532;
+
+/** What Pod Security `restricted` asks of a Pod. */
+export const podSecurity: k8s.PodSecurityContext = {
+  runAsNonRoot: true,
+  runAsUser: user,
+  runAsGroup: user,
+  fsGroup: user,
+  seccompProfile: { type: "RuntimeDefault" },
+};
+
+/** What it asks of a container. */
+export const containerSecurity: k8s.SecurityContext = {
+  allowPrivilegeEscalation: false,
+  capabilities: { drop: ["ALL"] },
+  readOnlyRootFilesystem: true,
+};
+
+/** A port of a manifest: the L1 class only wraps the number. */
+export const port = (of: Expr<number> | number | string): k8s.IntOrString =>
+  (typeof of === "object" ? render(of) : of) as unknown as k8s.IntOrString;
+
+/** A quantity of a manifest: the L1 class only wraps the text. */
+export const quantity = (of: Expr<string> | string): k8s.Quantity =>
+  (typeof of === "object" ? render(of) : of) as unknown as k8s.Quantity;
+
+/** A field that is left out when its value is empty. */
+export function unlessEmpty<T>(value: Expr<T>): T {
+  return optional(value, render(value));
+}
+
+export function resources(of: Ref<ChartValues["resources"]>): k8s.ResourceRequirements {
+  return {
+    requests: render(of.requests) as unknown as Record<string, k8s.Quantity>,
+    limits: render(of.limits) as unknown as Record<string, k8s.Quantity>,
+  };
+}
+
+/** Where a Pod of the chart runs: the hook follows the gateway. */
+export function placement(): Pick<
+  k8s.PodSpec,
+  "nodeSelector" | "tolerations" | "affinity" | "priorityClassName" | "imagePullSecrets"
+> {
+  return {
+    imagePullSecrets: unlessEmpty(values.imagePullSecrets) as k8s.LocalObjectReference[],
+    nodeSelector: unlessEmpty(values.nodeSelector),
+    tolerations: unlessEmpty(values.tolerations) as unknown as k8s.Toleration[],
+    affinity: unlessEmpty(values.affinity) as k8s.Affinity,
+    priorityClassName: unlessEmpty(values.priorityClassName),
+  };
+}
+
+/** A Secret as a volume, readable by the Pod's group. */
+export function secretVolume(name: string, secretName: Expr<string>): k8s.Volume {
+  return { name, secret: { secretName: render(secretName), defaultMode: 0o440 } };
+}
