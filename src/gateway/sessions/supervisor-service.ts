@@ -1,0 +1,114 @@
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { OpenShellError } from "../../common/errors.ts";
+import type { Logger } from "../../common/log.ts";
+import type { CallContext, Implementation, openshell } from "../../wire/index.ts";
+import type { BootstrapPrincipal, Principal, SandboxPrincipal } from "../identity/principal.ts";
+import type { SessionTokens } from "../identity/session-tokens.ts";
+import { exitFinalized, exitReported, isStarted, type Lifecycle } from "../sandbox/lifecycle.ts";
+import type { Sandboxes } from "../sandbox/sandboxes.ts";
+import type { Store } from "../store/store.ts";
+import type { Supervisors } from "./supervisors.ts";
+
+export interface SupervisorServiceOptions {
+  readonly store: Store;
+  readonly sandboxes: Sandboxes;
+  readonly supervisors: Supervisors;
+  /** Undefined: no supervisor can authenticate, so none of these is reached. */
+  readonly tokens: SessionTokens | undefined;
+  readonly log: Logger;
+}
+
+type Methods =
+  | "issueSandboxToken"
+  | "refreshSandboxToken"
+  | "connectSupervisor"
+  | "relayStream"
+  | "reportMainProcessExit"
+  | "finalizeMainProcessExit";
+
+/** The RPCs that supervisors call. */
+export function supervisorService(
+  options: SupervisorServiceOptions,
+): Required<Pick<Implementation<typeof openshell.OpenShell, Principal>, Methods>> {
+  const { store, sandboxes, supervisors, log } = options;
+
+  const issue = async (sandboxId: string, sessionId: string) => {
+    if (options.tokens === undefined) throw new OpenShellError("failed-precondition", "gateway_jwt is not configured");
+    const { token, expiresMs } = await options.tokens.issue({ sandboxId, sessionId });
+    return { token, expirationTime: timestampFromMs(expiresMs) };
+  };
+
+  return {
+    async issueSandboxToken(_request, context) {
+      const caller = context.principal as BootstrapPrincipal;
+      const record = sandboxes.byId(caller.sandboxId);
+      if (record === undefined) throw new OpenShellError("permission-denied", "no such sandbox in this gateway");
+      requireCurrent(record.lifecycle, caller.runtimeIdentity);
+      const before = store.sessions.bySandbox(record.id);
+      if (
+        before?.connected === true &&
+        before.bearer === caller.bearer &&
+        before.runtimeIdentity === caller.runtimeIdentity
+      ) {
+        throw new OpenShellError(
+          "permission-denied",
+          "this supervisor has its session already: refresh its token instead",
+          {
+            reason: "SessionExists",
+          },
+        );
+      }
+      const { runtimeIdentity, bearer } = caller;
+      const sessionId = crypto.randomUUID();
+      const token = await issue(record.id, sessionId);
+      store.sessions.put({ sandboxId: record.id, sessionId, runtimeIdentity, bearer, connected: false });
+      supervisors.review(record.id);
+      log.info({ sandbox: record.id, session: sessionId, runtimeIdentity }, "a supervisor got its session token");
+      return token;
+    },
+
+    async refreshSandboxToken(_request, context) {
+      const { sandboxId, sessionId } = context.principal as SandboxPrincipal;
+      const { token, expirationTime } = await issue(sandboxId, sessionId);
+      return { token, expirationTime, sandboxToken: token, sandboxExpirationTime: expirationTime, sessionId };
+    },
+
+    connectSupervisor: (requests, context) =>
+      supervisors.connect(requests, context.principal as SandboxPrincipal, context.signal),
+
+    relayStream: (requests, context) =>
+      supervisors.relays.serve(requests, (context.principal as SandboxPrincipal).sandboxId, context.signal),
+
+    async reportMainProcessExit(request, context) {
+      const { sandboxId } = ownSandbox(request, context);
+      const record = sandboxes.change(sandboxId, (life) => exitReported(life, request.instanceId, request.exitCode));
+      if (record === undefined) throw new OpenShellError("not-found", "the sandbox is gone");
+      return {};
+    },
+
+    async finalizeMainProcessExit(request, context) {
+      const { sandboxId } = ownSandbox(request, context);
+      const record = sandboxes.change(sandboxId, (life) => exitFinalized(life, request.instanceId));
+      if (record === undefined) throw new OpenShellError("not-found", "the sandbox is gone");
+      return {};
+    },
+  };
+}
+
+/** The pair that asks is the one that is wanted now. While a start's answer is on its way, the driver alone knows its identity. */
+function requireCurrent(lifecycle: Lifecycle, runtimeIdentity: string): void {
+  if (lifecycle.desired !== "running") {
+    throw new OpenShellError("permission-denied", "the sandbox is not meant to run now");
+  }
+  if (isStarted(lifecycle) && lifecycle.runtimeIdentity !== runtimeIdentity) {
+    throw new OpenShellError("permission-denied", `the token belongs to ${runtimeIdentity}, which does not run now`);
+  }
+}
+
+function ownSandbox(request: { readonly sandboxId: string }, context: CallContext<Principal>): SandboxPrincipal {
+  const principal = context.principal as SandboxPrincipal;
+  if (request.sandboxId !== principal.sandboxId) {
+    throw new OpenShellError("permission-denied", "the token is another sandbox's");
+  }
+  return principal;
+}
