@@ -2,6 +2,9 @@ import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   type AgentSandbox,
+  type AgentSandboxVersion,
+  agentSandboxGroup,
+  agentSandboxVersions,
   createKubeClient,
   Informer,
   isInvalid,
@@ -11,6 +14,7 @@ import {
   type Pod,
   persistentVolumeClaims,
   pods,
+  type Resource,
   resourceQuotas,
   sandboxes,
   services,
@@ -26,14 +30,21 @@ const title = kubeconfig
 /** The contract, asked of whichever Agent Sandbox controller runs in the cluster; the published one should pass, too. */
 describe.skipIf(!kubeconfig)(title, () => {
   const namespace = `agent-sandbox-test-${randomBytes(4).toString("hex")}`;
-  const resource = sandboxes("v1beta1");
   const scope = { namespace };
+  /** Shorter than a test may take, so that the error says what was waited for. */
+  const soon = { deadlineMs: 15_000 };
   let client: KubeClient;
+  let version: AgentSandboxVersion;
+  let resource: Resource<AgentSandbox>;
   let crs: Informer<AgentSandbox>;
   let seen: Informer<Pod>;
 
   beforeAll(async () => {
     client = await createKubeClient({ component: "agent-sandbox-test", kubeconfig: kubeconfig ?? "" });
+    const served = await client.apiVersionsOf(agentSandboxGroup);
+    version =
+      agentSandboxVersions.find((each) => served.includes(each)) ?? expect.fail("the Agent Sandbox API is absent");
+    resource = sandboxes(version);
     await client.create(namespaces, undefined, { metadata: { name: namespace } });
     crs = new Informer({ client, resource, ...scope });
     seen = new Informer({ client, resource: pods, ...scope });
@@ -54,6 +65,10 @@ describe.skipIf(!kubeconfig)(title, () => {
   });
   const gated = () => ({ ...podSpec(), schedulingGates: gates });
 
+  const suspended = () =>
+    version === "v1beta1" ? ({ operatingMode: "Suspended" } as const) : ({ replicas: 0 } as const);
+  const running = () => (version === "v1beta1" ? ({ operatingMode: "Running" } as const) : ({ replicas: 1 } as const));
+
   function create(name: string, spec: Partial<AgentSandbox["spec"]> = {}): Promise<Live<AgentSandbox>> {
     const podTemplate = { metadata: { labels: { app: name } }, spec: gated() };
     return client.create(resource, namespace, { metadata: { name }, spec: { podTemplate, ...spec } });
@@ -67,16 +82,19 @@ describe.skipIf(!kubeconfig)(title, () => {
     client.patch(pods, namespace, name, { type: "merge", body: { spec: { schedulingGates: null } } });
 
   const pod = (name: string, condition: (pod: Live<Pod>) => boolean = () => true) =>
-    seen.until(`Pod ${name}`, (i) => [i.get(namespace, name)].find((each) => each && condition(each)));
+    seen.until(`Pod ${name}`, (i) => [i.get(namespace, name)].find((each) => each && condition(each)), soon);
 
-  const noPod = (name: string) => seen.until(`no Pod ${name}`, (i) => i.get(namespace, name) === undefined);
+  const noPod = (name: string) => seen.until(`no Pod ${name}`, (i) => i.get(namespace, name) === undefined, soon);
 
   /** Waits until a condition of a sandbox reads `status reason`. */
   const reads = (name: string, type: string, word: string) =>
-    crs.until(`${name} to read ${type}=${word}`, (i) =>
-      i
-        .get(namespace, name)
-        ?.status?.conditions?.find((each) => each.type === type && `${each.status} ${each.reason}` === word),
+    crs.until(
+      `${name} to read ${type}=${word}`,
+      (i) =>
+        i
+          .get(namespace, name)
+          ?.status?.conditions?.find((each) => each.type === type && `${each.status} ${each.reason}` === word),
+      soon,
     );
 
   test("a sandbox gets one gated Pod of its name, with its label, its owner and the annotation", async () => {
@@ -117,14 +135,14 @@ describe.skipIf(!kubeconfig)(title, () => {
       expect.objectContaining({ name: "w", persistentVolumeClaim: { claimName: "w-stop" } }),
     );
     const { uid } = (await client.get(persistentVolumeClaims, namespace, "w-stop")).metadata;
-    const suspended = await patch("stop", { spec: { operatingMode: "Suspended" } });
+    const { metadata } = await patch("stop", { spec: suspended() });
     const { observedGeneration } = await reads("stop", "Suspended", "True PodTerminated");
-    expect(observedGeneration).toBe(suspended.metadata.generation);
+    expect(observedGeneration).toBe(metadata.generation);
     await noPod("stop");
     await reads("stop", "Ready", "False SandboxSuspended");
     expect((await client.get(persistentVolumeClaims, namespace, "w-stop")).metadata.uid).toBe(uid);
     const podTemplate = { metadata: { labels: { run: "2" } } };
-    await patch("stop", { spec: { operatingMode: "Running", podTemplate } });
+    await patch("stop", { spec: { ...running(), podTemplate } });
     const second = await pod("stop", (each) => each.metadata.labels?.run === "2");
     expect(second.metadata.uid).not.toBe(first.metadata.uid);
   });
@@ -160,7 +178,7 @@ describe.skipIf(!kubeconfig)(title, () => {
   test("a quota that is full is shown, and one annotation makes it be tried again", async () => {
     const hard = { "count/services": "0" };
     await client.create(resourceQuotas, namespace, { metadata: { name: "q" }, spec: { hard } });
-    await create("quota", { operatingMode: "Suspended", service: true });
+    await create("quota", { ...suspended(), service: true });
     const { message } = await reads("quota", "Ready", "False ReconcilerError");
     expect(message).toContain("exceeded quota: q");
     await client.delete(resourceQuotas, namespace, "q");
@@ -195,9 +213,11 @@ describe.skipIf(!kubeconfig)(title, () => {
 
   test("the claim templates cannot be changed, and unknown fields are dropped", async () => {
     const unknown = { unknown: 1 } as object;
-    const cr = await create("pruned", { operatingMode: "Suspended", ...unknown });
+    const cr = await create("pruned", { ...suspended(), ...unknown });
     expect(cr.spec).not.toHaveProperty("unknown");
-    expect(cr.spec).toMatchObject({ operatingMode: "Suspended", shutdownPolicy: "Retain" });
+    expect(cr.spec).toMatchObject({ ...suspended(), shutdownPolicy: "Retain" });
+    // The older version has no such rule.
+    if (version === "v1alpha1") return;
     const change = patch("pruned", { spec: { volumeClaimTemplates: [{ metadata: { name: "w" }, spec: {} }] } });
     await expect(change).rejects.toSatisfy(isInvalid);
     await expect(change).rejects.toThrow("volumeClaimTemplates is immutable");
