@@ -32,6 +32,7 @@ export const generationSettingNames = [
   "workspace_default_storage_size",
   "workspace_storage_class",
   "sa_token_ttl_secs",
+  "provisioning_timeout",
   "sandbox_runtime",
 ] as const satisfies readonly (keyof KubernetesSettings)[];
 

@@ -25,14 +25,6 @@ export const managedByValue = "openshell";
 
 export type BoundaryRole = "workload" | "supervisor";
 
-/** Labels and annotations below these prefixes are ours or the controller's; callers and operators may not set them. */
-export const reservedPrefixes = [
-  "openshell.ai/",
-  "internal.openshell.ai/",
-  "agents.x-k8s.io/",
-  "extensions.agents.x-k8s.io/",
-] as const;
-
 export const annotations = {
   /** On the CR: the generation record, versioned JSON without secrets. */
   generation: "openshell.ai/generation",

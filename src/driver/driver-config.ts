@@ -1,0 +1,100 @@
+import { z } from "zod";
+import { type FieldViolation, OpenShellError } from "../common/errors.ts";
+import { isQuantity, nearest } from "../config/index.ts";
+import type { Toleration } from "../manifests/index.ts";
+
+/** What a caller may say in `driver_config`, where the operator allows it. Keys are snake_case; anything else is refused by its path. */
+export interface DriverConfig {
+  readonly nodeSelector: Readonly<Record<string, string>>;
+  readonly tolerations: readonly Toleration[];
+  readonly runtimeClassName: string;
+  readonly priorityClassName: string;
+  readonly requests: Readonly<Record<string, string>>;
+  readonly limits: Readonly<Record<string, string>>;
+}
+
+const quantity = z
+  .union([z.string(), z.number()])
+  .transform(String)
+  .refine(isQuantity, { error: 'a quantity such as "500m", "2" or "4Gi"' });
+const quantities = z.record(z.string().min(1), quantity);
+const objectName = z
+  .string()
+  .regex(/^$|^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/, { error: "the name of a Kubernetes object, or empty" });
+const toleration = z.strictObject({
+  key: z.string().optional(),
+  operator: z.enum(["Exists", "Equal"]).optional(),
+  value: z.string().optional(),
+  effect: z.enum(["NoSchedule", "PreferNoSchedule", "NoExecute"]).optional(),
+  toleration_seconds: z.int().optional(),
+});
+
+const schema = z.strictObject({
+  pod: z
+    .strictObject({
+      node_selector: z.record(z.string().min(1), z.string()).optional(),
+      tolerations: z.array(toleration).optional(),
+      runtime_class_name: objectName.optional(),
+      priority_class_name: objectName.optional(),
+    })
+    .optional(),
+  containers: z
+    .strictObject({
+      agent: z
+        .strictObject({
+          resources: z.strictObject({ requests: quantities.optional(), limits: quantities.optional() }).optional(),
+        })
+        .optional(),
+    })
+    .optional(),
+});
+
+/** The keys of each table, for the nearest valid name. */
+const known: Readonly<Record<string, readonly string[]>> = {
+  "": ["pod", "containers"],
+  pod: ["node_selector", "tolerations", "runtime_class_name", "priority_class_name"],
+  containers: ["agent"],
+  "containers.agent": ["resources"],
+  "containers.agent.resources": ["requests", "limits"],
+};
+
+/**
+ * Reads the driver's own object of the `driver_config` envelope.
+ *
+ * @throws invalid-argument with every violation and its path
+ */
+export function parseDriverConfig(value: Readonly<Record<string, unknown>>): DriverConfig {
+  // The envelope is keyed by driver names. The gateway hands on our object alone; a caller who hands on the whole is understood too.
+  const keys = Object.keys(value);
+  const own = keys.length === 1 && keys[0] === "kubernetes" ? value.kubernetes : value;
+  const parsed = schema.safeParse(own);
+  if (!parsed.success) throw refusal(parsed.error.issues.flatMap(violationsOf));
+  const { pod = {}, containers = {} } = parsed.data;
+  return {
+    nodeSelector: pod.node_selector ?? {},
+    tolerations: (pod.tolerations ?? []).map(({ toleration_seconds, ...rest }) => ({
+      ...rest,
+      ...(toleration_seconds === undefined ? {} : { tolerationSeconds: toleration_seconds }),
+    })),
+    runtimeClassName: pod.runtime_class_name ?? "",
+    priorityClassName: pod.priority_class_name ?? "",
+    requests: containers.agent?.resources?.requests ?? {},
+    limits: containers.agent?.resources?.limits ?? {},
+  };
+}
+
+function violationsOf(issue: z.core.$ZodIssue): FieldViolation[] {
+  const path = issue.path.map(String);
+  const field = (more: string[] = []) => ["template.driver_config.kubernetes", ...path, ...more].join(".");
+  if (issue.code !== "unrecognized_keys") return [{ field: field(), description: issue.message }];
+  return issue.keys.map((key) => {
+    const suggestion = nearest(key, known[path.join(".")] ?? []);
+    const hint = suggestion === undefined ? "" : `; did you mean ${suggestion}?`;
+    return { field: field([key]), description: `unknown field${hint}` };
+  });
+}
+
+function refusal(violations: readonly FieldViolation[]): OpenShellError {
+  const text = violations.map(({ field, description }) => `${field}: ${description}`).join("; ");
+  return new OpenShellError("invalid-argument", text, { reason: "InvalidDriverConfig", violations });
+}

@@ -1,0 +1,114 @@
+import type {
+  AgentSandbox,
+  AgentSandboxVersion,
+  Live,
+  NetworkPolicy,
+  Pod,
+  PriorityClass,
+  RuntimeClass,
+  Service,
+} from "../kube/index.ts";
+import { bootstrapGate, containers, labels, supervisorPodName } from "../manifests/index.ts";
+import type { GenerationRecord, ReadRecord } from "./record.ts";
+
+/** What the caches show of one sandbox, at one moment. All decisions are functions of this. */
+export interface Observed {
+  readonly sandboxId: string;
+  readonly api: AgentSandboxVersion | undefined;
+  readonly resource: Live<AgentSandbox> | undefined;
+  readonly record: ReadRecord | undefined;
+  /** Workload Pods of any generation; more than one only while an old one ends. */
+  readonly workloads: readonly Live<Pod>[];
+  /** Supervisor Pods of any session. */
+  readonly supervisors: readonly Live<Pod>[];
+  readonly service: Live<Service> | undefined;
+  readonly cluster: ClusterFacts;
+  readonly now: Date;
+}
+
+/** What is the same for all sandboxes. */
+export interface ClusterFacts {
+  /** Our two policies exist and say what they should. */
+  readonly fenceIsUp: boolean;
+  /** Policies in the namespace that are not ours. */
+  readonly foreignPolicies: readonly Live<NetworkPolicy>[];
+  readonly runtimeClass: (name: string) => Live<RuntimeClass> | undefined;
+  readonly priorityClass: (name: string) => Live<PriorityClass> | undefined;
+  readonly imageRewrites: Readonly<Record<string, string>>;
+  readonly toleratedPolicies: readonly string[];
+  /** Pods whose DELETE was accepted and is not seen yet, by UID. */
+  readonly isDeleted: (uid: string) => boolean;
+}
+
+/** The driver's own gate is still on the Pod. */
+export function isGated(pod: Pod): boolean {
+  return pod.spec?.schedulingGates?.some(({ name }) => name === bootstrapGate) ?? false;
+}
+
+/** Gates of other controllers. */
+export function foreignGates(pod: Pod): string[] {
+  return (pod.spec?.schedulingGates ?? []).map(({ name }) => name).filter((name) => name !== bootstrapGate);
+}
+
+export function isTerminal(pod: Pod): boolean {
+  return pod.status?.phase === "Failed" || pod.status?.phase === "Succeeded";
+}
+
+export function isEnding(pod: Live<Pod>, cluster: ClusterFacts): boolean {
+  return pod.metadata.deletionTimestamp !== undefined || cluster.isDeleted(pod.metadata.uid);
+}
+
+export function isScheduled(pod: Pod): boolean {
+  return Boolean(pod.spec?.nodeName);
+}
+
+/** The generation that a Pod was made for: read from its spec, which nobody can change on a living Pod. */
+export function generationOf(pod: Pod): string | undefined {
+  const all = [...(pod.spec?.containers ?? []), ...(pod.spec?.initContainers ?? [])];
+  for (const { env = [] } of all) {
+    const found = env.find(({ name }) => name === "OPENSHELL_GENERATION_ID")?.value;
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+/** The workload Pod of the record's generation that belongs to this very CR. */
+export function currentWorkload(observed: Observed, record: GenerationRecord): Live<Pod> | undefined {
+  return observed.workloads.find(
+    (pod) =>
+      generationOf(pod) === record.generation.id &&
+      pod.metadata.ownerReferences?.some(({ uid }) => uid === observed.resource?.metadata.uid),
+  );
+}
+
+/** The supervisor Pod of a session, by the name that only it has. */
+export function supervisorOf(
+  observed: Observed,
+  record: GenerationRecord,
+  session: number = record.generation.session,
+): Live<Pod> | undefined {
+  const name = supervisorPodName(record.sandbox.id, session);
+  return observed.supervisors.find(
+    (pod) => pod.metadata.name === name && pod.metadata.labels?.[labels.pairId] === record.generation.id,
+  );
+}
+
+/** The CR asks for a Pod. */
+export function isRunning(resource: AgentSandbox): boolean {
+  if (resource.spec.operatingMode !== undefined) return resource.spec.operatingMode === "Running";
+  return resource.spec.replicas !== 0;
+}
+
+/** The controller has seen the suspension of this very spec, and the Pod is gone. */
+export function isSuspended(resource: Live<AgentSandbox>): boolean {
+  const condition = resource.status?.conditions?.find(({ type }) => type === "Suspended");
+  return (
+    condition?.status === "True" &&
+    (condition.observedGeneration === undefined || condition.observedGeneration === resource.metadata.generation)
+  );
+}
+
+/** The agent's container, as the kubelet reports it. */
+export function agentStatus(pod: Pod) {
+  return pod.status?.containerStatuses?.find(({ name }) => name === containers.agent);
+}

@@ -1,0 +1,80 @@
+import type { Pod } from "../kube/index.ts";
+import type { Reason } from "./reasons.ts";
+
+/** What keeps a Pod from running, or ended it. */
+export interface Trouble {
+  readonly reason: Reason;
+  readonly message: string;
+}
+
+type ContainerStatus = NonNullable<NonNullable<Pod["status"]>["containerStatuses"]>[number];
+
+/** The kubelet's words for a container that waits, with what they mean here. */
+const waiting: Readonly<Record<string, Reason>> = {
+  ErrImagePull: "PullingImage",
+  ImagePullBackOff: "PullingImage",
+  RegistryUnavailable: "PullingImage",
+  SignatureValidationFailed: "PullingImage",
+  InvalidImageName: "InvalidImageName",
+  ErrImageNeverPull: "InvalidImageName",
+  CreateContainerConfigError: "ContainerConfigError",
+  CreateContainerError: "ContainerStartError",
+  RunContainerError: "ContainerStartError",
+  PostStartHookError: "ContainerStartError",
+};
+
+/** Why a Pod does not get on, for the workload as for the supervisor; undefined while it just starts or runs. */
+export function troubleOf(pod: Pod): Trouble | undefined {
+  const { status } = pod;
+  if (status?.reason === "Evicted") {
+    return { reason: "Evicted", message: `the node evicted the Pod: ${status.message ?? "no message"}` };
+  }
+  for (const container of status?.initContainerStatuses ?? []) {
+    const trouble = waitingTrouble(container) ?? endedTrouble(container, "InitFailed", true);
+    if (trouble !== undefined) return trouble;
+  }
+  for (const container of status?.containerStatuses ?? []) {
+    const trouble = waitingTrouble(container) ?? endedTrouble(container, "WorkloadExited", false);
+    if (trouble !== undefined) return trouble;
+  }
+  if (status?.phase === "Failed" || status?.phase === "Succeeded") {
+    const text = [status.reason, status.message].filter(Boolean).join(": ");
+    return { reason: "WorkloadExited", message: `the Pod ended${text === "" ? "" : `: ${text}`}` };
+  }
+  return undefined;
+}
+
+function waitingTrouble({ name, image, state }: ContainerStatus): Trouble | undefined {
+  const { reason = "", message } = state?.waiting ?? {};
+  const known = waiting[reason];
+  if (known === undefined) return undefined;
+  return { reason: known, message: `container ${name} (image ${image}): ${reason}${message ? `: ${message}` : ""}` };
+}
+
+function endedTrouble({ name, state }: ContainerStatus, otherwise: Reason, isInit: boolean): Trouble | undefined {
+  const ended = state?.terminated;
+  if (ended === undefined || (isInit && ended.exitCode === 0)) return undefined;
+  if (ended.reason === "OOMKilled") {
+    return { reason: "OutOfMemory", message: `container ${name} exceeded its memory limit and was killed` };
+  }
+  const text = ended.message?.trim().split("\n").slice(-3).join(" ");
+  const how = ended.signal ? `signal ${ended.signal}` : `exit code ${ended.exitCode}`;
+  return { reason: otherwise, message: `container ${name} ended with ${how}${text ? `: ${text}` : ""}` };
+}
+
+/** Why a released Pod has no node; undefined when it has one. */
+export function schedulingTrouble(role: string, pod: Pod): Trouble | undefined {
+  if (pod.spec?.nodeName) return undefined;
+  const condition = pod.status?.conditions?.find(({ type }) => type === "PodScheduled");
+  if (condition?.status !== "False" || condition.reason === "SchedulingGated") {
+    return { reason: "WaitingForScheduler", message: `the scheduler has not placed the ${role} Pod yet` };
+  }
+  const text = condition.message ?? condition.reason ?? "no reason given";
+  const isVolume = /unbound immediate PersistentVolumeClaims|volume node affinity conflict|persistentvolumeclaim/.test(
+    text,
+  );
+  return {
+    reason: isVolume ? "WaitingForVolume" : "Unschedulable",
+    message: `no node fits the ${role} Pod: ${text}`,
+  };
+}

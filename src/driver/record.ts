@@ -1,0 +1,151 @@
+import { createHash, randomBytes } from "node:crypto";
+import { z } from "zod";
+import { OpenShellError } from "../common/errors.ts";
+import { defaultSettings } from "../config/index.ts";
+import {
+  annotations,
+  type GatewayFacts,
+  type GenerationSettings,
+  generationSettingNames,
+  type PairProps,
+  type SandboxSpec,
+} from "../manifests/index.ts";
+import { conditionTypes, reasons } from "./reasons.ts";
+
+/**
+ * All that the driver knows of a sandbox besides the live objects themselves: kept as one annotation of the CR, so that a restarted gateway
+ * continues where the former stopped. Versioned JSON without secrets.
+ */
+export interface GenerationRecord {
+  readonly version: 1;
+  /** What the driver brings about. `failed` is `stopped` with a reason to show. */
+  readonly intent: "running" | "stopped" | "failed";
+  readonly sandbox: SandboxSpec;
+  /** In force when the generation began. */
+  readonly settings: GenerationSettings;
+  readonly gateway: Omit<GatewayFacts, "id">;
+  readonly generation: PairProps["generation"];
+  /** First session of this generation; later ones are replacements of a lost supervisor. */
+  readonly firstSession: number;
+  /** First 16 hex digits of the SHA-256 of the master secret that the generation's key is derived from. */
+  readonly masterKid: string;
+  /** RFC 3339. */
+  readonly startedAt: string;
+  /** The workspace volume holds the image's files. */
+  readonly seeded: boolean;
+  /** UID of the current session's supervisor Pod, once the CR runs. */
+  readonly supervisorUid?: string | undefined;
+  /** UID of the workload Pod, once its agent container ran: another Pod of this generation is not this workload. */
+  readonly workloadUid?: string | undefined;
+  readonly failure?: Failure | undefined;
+}
+
+export interface Failure {
+  readonly condition: (typeof conditionTypes)[number];
+  readonly reason: keyof typeof reasons;
+  readonly message: string;
+}
+
+export const maxRecordBytes = 32 * 1024;
+
+const strings = z.record(z.string(), z.string());
+const affinity = z.record(z.string(), z.unknown());
+const quantities = z.object({ requests: strings, limits: strings });
+
+/**
+ * Settings are kept as they were in force, so they are not parsed again: merging with defaults a second time would bring back what an operator
+ * removed.
+ */
+function isGenerationSettings(value: unknown): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  const defaults = defaultSettings().kubernetes;
+  return generationSettingNames.every((name) => typeof (value as GenerationSettings)[name] === typeof defaults[name]);
+}
+
+const recordSchema = z.object({
+  version: z.literal(1),
+  intent: z.enum(["running", "stopped", "failed"]),
+  sandbox: z.object({
+    id: z.string(),
+    name: z.string(),
+    workspace: z.string(),
+    image: z.string(),
+    labels: strings,
+    annotations: strings,
+    runtimeClassName: z.string(),
+    priorityClassName: z.string(),
+    nodeSelector: strings,
+    tolerations: z.array(z.looseObject({})),
+    resources: quantities,
+    gpus: z.record(z.string(), z.int()),
+    userNamespaces: z.boolean().optional(),
+    uid: z.int(),
+    gid: z.int(),
+    logLevel: z.string(),
+  }),
+  settings: z.custom<GenerationSettings>(isGenerationSettings, { error: "settings are missing or of another type" }),
+  gateway: z.object({ endpoint: z.string(), fenceTargets: z.array(z.string()), hasCa: z.boolean() }),
+  generation: z.object({
+    id: z.string(),
+    session: z.int().min(1),
+    seeded: z.boolean(),
+    foreignAffinity: affinity,
+  }),
+  firstSession: z.int().min(1),
+  masterKid: z.string(),
+  startedAt: z.string(),
+  seeded: z.boolean(),
+  supervisorUid: z.string().optional(),
+  workloadUid: z.string().optional(),
+  failure: z
+    .object({
+      condition: z.enum(conditionTypes),
+      reason: z.enum(Object.keys(reasons) as [keyof typeof reasons]),
+      message: z.string(),
+    })
+    .optional(),
+});
+
+/** @throws invalid-argument when the record would be larger than an annotation of ours may be */
+export function writeRecord(record: GenerationRecord): string {
+  const text = JSON.stringify(record);
+  const bytes = Buffer.byteLength(text);
+  if (bytes > maxRecordBytes) {
+    throw new OpenShellError(
+      "invalid-argument",
+      `the sandbox's labels, annotations and placement need ${bytes} bytes in its generation record; ${maxRecordBytes} is the limit`,
+    );
+  }
+  return text;
+}
+
+export type ReadRecord =
+  | { readonly ok: true; readonly record: GenerationRecord }
+  | { readonly ok: false; readonly problem: string };
+
+export function readRecord(of: { readonly metadata: { readonly annotations?: Record<string, string> } }): ReadRecord {
+  const text = of.metadata.annotations?.[annotations.generation];
+  if (text === undefined) return { ok: false, problem: `annotation ${annotations.generation} is missing` };
+  let json: unknown;
+  try {
+    json = JSON.parse(text);
+  } catch {
+    return { ok: false, problem: `annotation ${annotations.generation} is no JSON` };
+  }
+  const parsed = recordSchema.safeParse(json);
+  if (parsed.success) return { ok: true, record: parsed.data as unknown as GenerationRecord };
+  const [issue] = parsed.error.issues;
+  return { ok: false, problem: `annotation ${annotations.generation}: ${issue?.path.join(".")}: ${issue?.message}` };
+}
+
+/** The pair that a record describes. */
+export function pairOf(record: GenerationRecord, gatewayId: string): PairProps {
+  const { settings, gateway, sandbox, generation } = record;
+  return { settings, gateway: { id: gatewayId, ...gateway }, sandbox, generation };
+}
+
+/** A generation's id: random, or the same for every retry of one request. */
+export function generationIdFor(sandboxId: string, request: string): string {
+  if (request === "") return randomBytes(16).toString("hex");
+  return createHash("sha256").update(`${sandboxId}\0${request}`).digest("hex").slice(0, 32);
+}

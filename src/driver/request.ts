@@ -1,0 +1,255 @@
+import { type FieldViolation, OpenShellError } from "../common/errors.ts";
+import {
+  compareQuantities,
+  isQuantity,
+  type KubernetesSettings,
+  kubernetesSchema,
+  mergeQuantities,
+  minimumWorkloadMemory,
+} from "../config/index.ts";
+import { publicNamePattern, type SandboxSpec, sandboxIdPattern } from "../manifests/index.ts";
+import type { compute } from "../wire/index.ts";
+import { type DriverConfig, parseDriverConfig } from "./driver-config.ts";
+
+/** The extended resource that a GPU request asks for. */
+export const gpuResource = "nvidia.com/gpu";
+const defaultUid = 10_001;
+const shape = kubernetesSchema.shape;
+const logLevels = ["trace", "debug", "info", "warn", "error"];
+
+/** Facts of the cluster's namespace that a request may depend on. */
+export interface NamespaceFacts {
+  /** First UID of the range that OpenShift gives the namespace. */
+  readonly firstUid?: number;
+}
+
+const empty: DriverConfig = {
+  nodeSelector: {},
+  tolerations: [],
+  runtimeClassName: "",
+  priorityClassName: "",
+  requests: {},
+  limits: {},
+};
+
+/**
+ * A caller's request, checked and normalised: everything that can be said without asking the cluster.
+ *
+ * @throws invalid-argument with every violation; failed-precondition for what the operator does not allow
+ */
+export function sandboxSpecOf(
+  sandbox: compute.DriverSandbox,
+  settings: KubernetesSettings,
+  namespace: NamespaceFacts = {},
+): SandboxSpec {
+  const problems = new Problems();
+  const template = sandbox.spec?.template;
+  problems.check(sandboxIdPattern.test(sandbox.id), "id", "lower-case letters, digits and '-', at most 36 characters");
+  for (const [field, name] of [
+    ["name", sandbox.name],
+    ["workspace", sandbox.workspace],
+  ] as const) {
+    problems.check(
+      publicNamePattern.test(name),
+      field,
+      `"${name}" is no DNS label of at most 19 characters without "--"`,
+    );
+  }
+  const driverConfig = driverConfigOf(template?.driverConfig, settings);
+  const platform = platformOf(template?.platformConfig, problems);
+  const labels = problems.parse(shape.workload_labels, template?.labels ?? {}, "template.labels");
+  const annotations = problems.parse(shape.workload_annotations, platform.annotations, "template.annotations");
+  const image = problems.parse(shape.default_image, template?.image ?? "", "template.image");
+  problems.check(
+    image !== "" || settings.default_image !== "",
+    "template.image",
+    "name an image; this gateway has no default_image",
+  );
+  problems.parse(
+    shape.workload_node_selector,
+    driverConfig.nodeSelector,
+    "template.driver_config.kubernetes.pod.node_selector",
+  );
+  const resources = resourcesOf(template?.resources, driverConfig, settings, problems);
+  const runtimeClassName = platform.runtimeClassName || driverConfig.runtimeClassName;
+  allowed(runtimeClassName, settings.allowed_runtime_class_names, "RuntimeClass", problems);
+  allowed(driverConfig.priorityClassName, settings.allowed_priority_class_names, "PriorityClass", problems);
+  const gpu = sandbox.spec?.resourceRequirements?.gpu;
+  problems.check(gpu?.count !== 0, "resource_requirements.gpu.count", "at least 1; leave it out for one GPU");
+  const { uid, gid } = identityOf(sandbox.spec, settings, namespace, problems);
+  const logLevel = sandbox.spec?.logLevel || "info";
+  problems.check(logLevels.includes(logLevel), "log_level", `one of ${logLevels.join(", ")}`);
+  problems.throwIfAny();
+  return {
+    id: sandbox.id,
+    name: sandbox.name,
+    workspace: sandbox.workspace,
+    image,
+    labels,
+    annotations,
+    runtimeClassName,
+    priorityClassName: driverConfig.priorityClassName,
+    nodeSelector: driverConfig.nodeSelector,
+    tolerations: driverConfig.tolerations,
+    resources,
+    gpus: gpu === undefined ? {} : { [gpuResource]: gpu.count ?? 1 },
+    ...(template?.userNamespaces === undefined ? {} : { userNamespaces: template.userNamespaces }),
+    uid,
+    gid,
+    logLevel,
+  };
+}
+
+function driverConfigOf(
+  value: Readonly<Record<string, unknown>> | undefined,
+  settings: KubernetesSettings,
+): DriverConfig {
+  if (value === undefined || Object.keys(value).length === 0) return empty;
+  if (!settings.allow_driver_config) {
+    throw new OpenShellError(
+      "failed-precondition",
+      "driver_config is not allowed on this gateway; the operator can allow it with allow_driver_config = true",
+      { reason: "DriverConfigNotAllowed" },
+    );
+  }
+  return parseDriverConfig(value);
+}
+
+/** What the gateway made of the public, typed template. */
+function platformOf(value: Readonly<Record<string, unknown>> | undefined, problems: Problems) {
+  const { runtime_class_name: name = "", annotations = {}, ...unknown } = value ?? {};
+  for (const key of Object.keys(unknown)) problems.add(`template.platform_config.${key}`, "unknown field");
+  problems.check(
+    typeof name === "string" && /^$|^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/.test(name),
+    "template.runtime_class_name",
+    "the name of a RuntimeClass, or empty",
+  );
+  return {
+    runtimeClassName: typeof name === "string" ? name : "",
+    annotations: annotations as Record<string, string>,
+  };
+}
+
+/** The typed template's four quantities lie over driver_config's. */
+function resourcesOf(
+  typed: compute.DriverResourceRequirements | undefined,
+  driverConfig: DriverConfig,
+  settings: KubernetesSettings,
+  problems: Problems,
+): SandboxSpec["resources"] {
+  const quantities = {
+    "requests.cpu": typed?.cpuRequest ?? "",
+    "requests.memory": typed?.memoryRequest ?? "",
+    "limits.cpu": typed?.cpuLimit ?? "",
+    "limits.memory": typed?.memoryLimit ?? "",
+  };
+  const asked = { requests: { ...driverConfig.requests }, limits: { ...driverConfig.limits } };
+  for (const [path, text] of Object.entries(quantities)) {
+    if (text === "") continue;
+    const [kind, name] = path.split(".") as ["requests" | "limits", string];
+    problems.check(
+      isQuantity(text),
+      `template.resources.${path}`,
+      `"${text}" is no quantity such as "500m", "2" or "4Gi"`,
+    );
+    asked[kind][name] = text;
+  }
+  if (problems.any) return asked;
+  const requests = mergeQuantities(settings.workload_resources.requests, asked.requests);
+  const limits = mergeQuantities(settings.workload_resources.limits, asked.limits);
+  for (const [name, request] of Object.entries(requests)) {
+    const limit = limits[name];
+    problems.check(
+      limit === undefined || compareQuantities(request, limit) <= 0,
+      `template.resources.requests.${name}`,
+      `${request} is above the limit ${limit}`,
+    );
+  }
+  const { memory } = limits;
+  problems.check(
+    memory === undefined || compareQuantities(memory, minimumWorkloadMemory) >= 0,
+    "template.resources.limits.memory",
+    `${memory} is below ${minimumWorkloadMemory}, which the runtime and the agent share`,
+  );
+  return asked;
+}
+
+function allowed(name: string, list: readonly string[], kind: string, problems: Problems): void {
+  if (name === "" || list.includes("*") || list.includes(name)) return;
+  problems.add(
+    "template",
+    `${kind} "${name}" is not one that this gateway's operator allows (${list.join(", ") || "none"})`,
+  );
+}
+
+/** Numeric user of the policy, else of the workload identity, else the operator's, else the namespace's range, else 10001. */
+function identityOf(
+  spec: compute.DriverSandboxSpec | undefined,
+  settings: KubernetesSettings,
+  namespace: NamespaceFacts,
+  problems: Problems,
+): { readonly uid: number; readonly gid: number } {
+  const { process } = spec?.policy ?? {};
+  const uid =
+    numeric(process?.runAsUser) ??
+    numeric(spec?.workloadIdentity?.user) ??
+    settings.sandbox_uid ??
+    namespace.firstUid ??
+    defaultUid;
+  const gid = numeric(process?.runAsGroup) ?? numeric(spec?.workloadIdentity?.group) ?? settings.sandbox_gid ?? uid;
+  for (const [field, id] of [
+    ["run_as_user", uid],
+    ["run_as_group", gid],
+  ] as const) {
+    problems.check(
+      id >= 1 && id <= 4_294_967_294,
+      `policy.process.${field}`,
+      `${id} is not between 1 and 4294967294; root is refused`,
+    );
+  }
+  return { uid, gid };
+}
+
+function numeric(text: string | undefined): number | undefined {
+  return text !== undefined && /^\d{1,10}$/.test(text) ? Number(text) : undefined;
+}
+
+/** Collects what is wrong, so that a caller learns all of it at once. */
+class Problems {
+  readonly #violations: FieldViolation[] = [];
+
+  get any(): boolean {
+    return this.#violations.length > 0;
+  }
+
+  add(field: string, description: string): void {
+    this.#violations.push({ field, description });
+  }
+
+  check(condition: boolean, field: string, description: string): void {
+    if (!condition) this.add(field, description);
+  }
+
+  /** The parsed value, or `value` as it is when it was refused. */
+  parse<T>(schema: { safeParse(value: unknown): ParseResult<T> }, value: unknown, field: string): T {
+    const result = schema.safeParse(value);
+    if (result.success) return result.data;
+    for (const issue of result.error.issues) this.add([field, ...issue.path.map(String)].join("."), issue.message);
+    return value as T;
+  }
+
+  throwIfAny(): void {
+    if (!this.any) return;
+    const text = this.#violations.map(({ field, description }) => `${field}: ${description}`).join("; ");
+    throw new OpenShellError("invalid-argument", text, { reason: "InvalidSandbox", violations: this.#violations });
+  }
+}
+
+type ParseResult<T> =
+  | { readonly success: true; readonly data: T }
+  | {
+      readonly success: false;
+      readonly error: {
+        readonly issues: readonly { readonly path: readonly PropertyKey[]; readonly message: string }[];
+      };
+    };

@@ -1,0 +1,170 @@
+import type { Pod } from "../kube/index.ts";
+import {
+  agentStatus,
+  currentWorkload,
+  foreignGates,
+  isEnding,
+  isGated,
+  isRunning,
+  isScheduled,
+  type Observed,
+  supervisorOf,
+} from "./observed.ts";
+import { controllerError, type Request } from "./plan.ts";
+import { schedulingTrouble, troubleOf } from "./pod-trouble.ts";
+import { type ConditionType, conditionTypes, type Reason, reasonClass } from "./reasons.ts";
+import type { GenerationRecord } from "./record.ts";
+
+/** One condition of a sandbox; a time is added where it is reported. */
+export interface Condition {
+  readonly type: ConditionType;
+  readonly status: "True" | "False";
+  readonly reason: Reason;
+  readonly message: string;
+}
+
+const silentAfterMs = 10_000;
+
+/** What the driver says about a sandbox: always the three conditions, in their order. */
+export function conditionsOf(observed: Observed, request: Request | undefined): Condition[] {
+  const { resource, record } = observed;
+  if (resource === undefined || resource.metadata.deletionTimestamp !== undefined) {
+    return everywhere("Deleting", "the sandbox is being deleted");
+  }
+  if (record?.ok !== true) {
+    return failing(
+      "PodsAdmitted",
+      "RecordUnreadable",
+      `${record?.problem ?? "no record"}; delete the sandbox and create it anew`,
+    );
+  }
+  if (request?.kind === "start") return starting(observed);
+  if (record.record.intent === "stopped" || request?.kind === "stop") {
+    const left = [...observed.workloads, ...observed.supervisors];
+    return left.length > 0 || isRunning(resource)
+      ? everywhere("Stopping", "the Pods are being ended")
+      : everywhere("Stopped", "stopped; the workspace is kept");
+  }
+  if (record.record.intent === "failed") {
+    const { failure } = record.record;
+    return failing(
+      failure?.condition ?? "WorkloadReady",
+      failure?.reason ?? "WorkloadExited",
+      failure?.message ?? "the generation failed",
+    );
+  }
+  return running(observed, record.record);
+}
+
+function starting({ workloads, resource }: Observed): Condition[] {
+  const waits = workloads.length > 0;
+  const suspended = resource?.status?.conditions?.some(({ type, status }) => type === "Suspended" && status === "True");
+  const admitted: Condition =
+    waits || !suspended
+      ? waiting("PodsAdmitted", "WaitingForOldPod", "the Pod of the former generation is still ending")
+      : waiting("PodsAdmitted", "CreatingPods", "the Pods of a new generation are being made");
+  return [
+    admitted,
+    waiting("Scheduled", "WaitingForAdmission", "the Pods are not made yet"),
+    waiting("WorkloadReady", "WaitingForScheduling", "the Pods are not made yet"),
+  ];
+}
+
+function running(observed: Observed, record: GenerationRecord): Condition[] {
+  const workload = currentWorkload(observed, record);
+  const supervisor = supervisorOf(observed, record);
+  const admitted = admission(observed, record, workload, supervisor);
+  if (admitted.status === "False" || workload === undefined) {
+    return [
+      admitted,
+      waiting("Scheduled", "WaitingForAdmission", "the Pods are not released to the scheduler yet"),
+      waiting("WorkloadReady", "WaitingForScheduling", "the Pods are not released to the scheduler yet"),
+    ];
+  }
+  const scheduled = scheduling(workload, supervisor);
+  return [admitted, scheduled, readiness(observed, workload, supervisor, scheduled.status === "True")];
+}
+
+function admission(observed: Observed, record: GenerationRecord, workload?: Pod, supervisor?: Pod): Condition {
+  const not = (reason: Reason, message: string) => waiting("PodsAdmitted", reason, message);
+  if (observed.api === undefined) {
+    return not("AgentSandboxUnavailable", "the cluster does not serve agents.x-k8s.io; install Agent Sandbox");
+  }
+  if (workload === undefined) {
+    const error = controllerError(observed);
+    if (error !== undefined)
+      return not("ControllerError", `the Agent Sandbox controller cannot make the Pod yet: ${error}`);
+    const age = observed.now.getTime() - Date.parse(record.startedAt);
+    const isSilent = observed.resource !== undefined && isRunning(observed.resource) && age > silentAfterMs;
+    return isSilent
+      ? not("ControllerSilent", "the Agent Sandbox controller has not made the Pod yet; is it running?")
+      : not("CreatingPods", "the Pods are being made");
+  }
+  if (isGated(workload)) {
+    return observed.cluster.fenceIsUp
+      ? not("CreatingPods", "the Pods are being verified")
+      : not("CreatingPods", "the namespace's NetworkPolicies are not in place yet");
+  }
+  return supervisor === undefined
+    ? yes("PodsAdmitted", "Admitted", "the workload Pod is what was asked for; its supervisor is being replaced")
+    : yes("PodsAdmitted", "Admitted", "both Pods are what was asked for");
+}
+
+function scheduling(workload: Pod, supervisor: Pod | undefined): Condition {
+  for (const [role, pod] of [
+    ["workload", workload],
+    ["supervisor", supervisor],
+  ] as const) {
+    if (pod === undefined || isScheduled(pod)) continue;
+    const [gate] = foreignGates(pod);
+    if (gate !== undefined)
+      return waiting("Scheduled", "WaitingForGate", `gate ${gate} of another controller holds the ${role} Pod`);
+    if (isGated(pod)) continue;
+    const trouble = schedulingTrouble(role, pod);
+    if (trouble !== undefined) return waiting("Scheduled", trouble.reason, trouble.message);
+  }
+  if (supervisor === undefined || !isScheduled(supervisor)) {
+    return waiting("Scheduled", "WaitingForScheduler", "the supervisor Pod is released once its workload has a node");
+  }
+  const [one, other] = [workload.spec?.nodeName, supervisor.spec?.nodeName];
+  return yes("Scheduled", "Scheduled", `workload on node ${one}, supervisor on node ${other}`);
+}
+
+function readiness({ cluster }: Observed, workload: Pod, supervisor: Pod | undefined, isPlaced: boolean): Condition {
+  const trouble = troubleOf(workload);
+  if (trouble !== undefined) return waiting("WorkloadReady", trouble.reason, trouble.message);
+  if (workload.status?.reason === "NodeLost") {
+    return waiting("WorkloadReady", "NodeNotReady", `node ${workload.spec?.nodeName} does not answer`);
+  }
+  const supervisorTrouble = supervisor?.status?.phase === "Pending" ? troubleOf(supervisor) : undefined;
+  if (supervisorTrouble !== undefined) {
+    return waiting("WorkloadReady", supervisorTrouble.reason, `supervisor Pod: ${supervisorTrouble.message}`);
+  }
+  const isUp = agentStatus(workload)?.state?.running !== undefined;
+  if (isUp && !isEnding(workload as Parameters<typeof isEnding>[0], cluster)) {
+    return yes("WorkloadReady", "WorkloadRunning", "the workload container runs");
+  }
+  return isPlaced || isScheduled(workload)
+    ? waiting("WorkloadReady", "StartingContainers", `node ${workload.spec?.nodeName} is starting the containers`)
+    : waiting("WorkloadReady", "WaitingForScheduling", "the workload Pod has no node yet");
+}
+
+function everywhere(reason: Reason, message: string): Condition[] {
+  return conditionTypes.map((type) => waiting(type, reason, message));
+}
+
+function failing(condition: ConditionType, reason: Reason, message: string): Condition[] {
+  return conditionTypes.map((type) =>
+    type === condition
+      ? waiting(type, reason, message)
+      : waiting(type, "GenerationFailed", `this generation was ended: ${reason}`),
+  );
+}
+
+function waiting(type: ConditionType, reason: Reason, message: string): Condition {
+  return { type, status: "False", reason, message };
+}
+
+function yes(type: ConditionType, reason: Reason, message: string): Condition {
+  return { type, status: reasonClass(reason) === "ok" ? "True" : "False", reason, message };
+}

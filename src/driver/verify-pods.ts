@@ -1,0 +1,153 @@
+import type { Live, Pod } from "../kube/index.ts";
+import {
+  labelsOf,
+  type PairProps,
+  pvcName,
+  sandboxResourceName,
+  supervisorPodSpec,
+  workloadPodTemplate,
+} from "../manifests/index.ts";
+import { type ExpectedPod, type Violation, verifyAdmission, violationText } from "./admission.ts";
+import type { RuleContext } from "./admission-rules.ts";
+import { foreignOpening } from "./fence.ts";
+import { type ClusterFacts, isGated, type Observed } from "./observed.ts";
+import type { Failure } from "./record.ts";
+
+export type Role = "workload" | "supervisor";
+
+/** Compares one Pod with what was asked for. */
+export function violationsOf(role: Role, pod: Live<Pod>, pair: PairProps, cluster: ClusterFacts): Violation[] {
+  const expected = role === "workload" ? expectedWorkload(pair) : expectedSupervisor(pair);
+  return verifyAdmission(
+    expected,
+    pod as unknown as Record<string, unknown>,
+    ruleContext(role, pod, pair, expected, cluster),
+  );
+}
+
+/** Why the generation must not go on, or undefined when both Pods are what was asked for and the fence holds. */
+export function admissionFailure(
+  observed: Observed,
+  pair: PairProps,
+  pods: { readonly workload: Live<Pod>; readonly supervisor: Live<Pod> },
+): Failure | undefined {
+  const { cluster } = observed;
+  for (const role of ["workload", "supervisor"] as const) {
+    // A released Pod was verified when it was released, and again in the answer to that.
+    if (!isGated(pods[role])) continue;
+    const violations = violationsOf(role, pods[role], pair, cluster);
+    if (violations.length > 0) return violationFailure(role, violations, observed, pair);
+  }
+  const opening = foreignOpening(
+    cluster.foreignPolicies,
+    pods.workload.metadata.labels ?? {},
+    pair.settings.sandbox_runtime.boundary_port,
+    cluster.toleratedPolicies,
+  );
+  if (opening !== undefined) {
+    return {
+      condition: "PodsAdmitted",
+      reason: "ForeignNetworkPolicy",
+      message: `${opening}; delete it, or name it in tolerated_network_policies`,
+    };
+  }
+  return preemption(pair, pods.workload, pods.supervisor);
+}
+
+export function violationFailure(
+  role: Role,
+  violations: readonly Violation[],
+  observed: Observed,
+  pair: PairProps,
+): Failure {
+  const message = violationText(role, violations);
+  const byImageVolume = pair.settings.sandbox_runtime.delivery === "image_volume";
+  if (
+    byImageVolume &&
+    violations.some(({ field }) => /volumes\[openshell-runtime-image\]|volumeMounts\[\/openshell\]/.test(field))
+  ) {
+    return {
+      condition: "PodsAdmitted",
+      reason: "ImageVolumeUnsupported",
+      message: `the cluster drops image volumes; set sandbox_runtime.delivery = "copy" (${message})`,
+    };
+  }
+  // What is missing in the stored template too was pruned by the CRD, not by admission.
+  const stored = observed.resource?.spec.podTemplate.spec as unknown as Record<string, unknown> | undefined;
+  const pruned = violations.filter(({ field, admitted }) => {
+    const top = /^spec\.([A-Za-z]+)/.exec(field)?.[1];
+    return (
+      role === "workload" &&
+      admitted === undefined &&
+      top !== undefined &&
+      stored !== undefined &&
+      stored[top] === undefined
+    );
+  });
+  if (pruned.length > 0) {
+    return {
+      condition: "PodsAdmitted",
+      reason: "AgentSandboxSchemaTooOld",
+      message: `the installed Sandbox CRD dropped ${pruned.map(({ field }) => field).join(", ")}; update Agent Sandbox`,
+    };
+  }
+  return { condition: "PodsAdmitted", reason: "AdmissionViolation", message };
+}
+
+/** In required mode the Pod that is placed second must not be able to preempt the first: it would end its own peer (measured). */
+function preemption(pair: PairProps, workload: Live<Pod>, supervisor: Live<Pod>): Failure | undefined {
+  if (pair.settings.sandbox_runtime.pod_anti_affinity !== "required") return undefined;
+  const [first, second] = [workload.spec, supervisor.spec];
+  if ((second?.priority ?? 0) <= (first?.priority ?? 0) || second?.preemptionPolicy === "Never") return undefined;
+  const name = (spec: Pod["spec"]) => spec?.priorityClassName ?? "(none)";
+  return {
+    condition: "PodsAdmitted",
+    reason: "PriorityWouldPreemptPeer",
+    message:
+      `the supervisor's PriorityClass ${name(second)} (${second?.priority ?? 0}) could preempt its workload's ${name(first)} (${first?.priority ?? 0}); ` +
+      "use one class for both, or a supervisor class with preemptionPolicy Never",
+  };
+}
+
+function expectedWorkload(pair: PairProps): ExpectedPod {
+  return workloadPodTemplate(pair);
+}
+
+function expectedSupervisor(pair: PairProps): ExpectedPod {
+  return {
+    metadata: {
+      labels: { ...pair.settings.supervisor_labels, ...labelsOf("supervisorPod", pair) },
+      annotations: pair.settings.supervisor_annotations,
+    },
+    spec: supervisorPodSpec(pair),
+  };
+}
+
+function ruleContext(
+  role: Role,
+  pod: Live<Pod>,
+  pair: PairProps,
+  expected: ExpectedPod,
+  cluster: ClusterFacts,
+): RuleContext {
+  const className = expected.spec.runtimeClassName;
+  const runtimeClass = typeof className === "string" ? cluster.runtimeClass(className) : undefined;
+  const priorityClass = cluster.priorityClass(
+    typeof expected.spec.priorityClassName === "string" ? expected.spec.priorityClassName : "",
+  );
+  return {
+    runtimeClass: runtimeClass && {
+      ...(runtimeClass.overhead?.podFixed && { overhead: runtimeClass.overhead.podFixed }),
+      ...(runtimeClass.scheduling?.nodeSelector && { nodeSelector: runtimeClass.scheduling.nodeSelector }),
+    },
+    priorityClass: priorityClass && {
+      name: priorityClass.metadata.name,
+      value: priorityClass.value ?? 0,
+      preemptionPolicy: priorityClass.preemptionPolicy ?? "PreemptLowerPriority",
+    },
+    imageRewrites: cluster.imageRewrites,
+    workspaceClaim:
+      role === "workload" ? pvcName(sandboxResourceName(pair.sandbox.workspace, pair.sandbox.name)) : undefined,
+    gated: isGated(pod),
+  };
+}
