@@ -1,7 +1,5 @@
+import { reservedPrefixes } from "../../config/index.ts";
 import { bytes, type Violations } from "./violations.ts";
-
-/** Prefixes that only the gateway and the controllers write. */
-export const reservedPrefixes = ["openshell.ai/", "internal.openshell.ai/", "agents.x-k8s.io/"] as const;
 
 const maxEntries = 128;
 const labelName = /^[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$/;

@@ -1,0 +1,148 @@
+import { backoffMs, sleep } from "../common/async.ts";
+import { type ErrorCode, OpenShellError } from "../common/errors.ts";
+import type { Logger } from "../common/log.ts";
+import type { Client, compute } from "../wire/index.ts";
+import { driverSandbox } from "./sandbox/driver-request.ts";
+import { afterAction, type DriverAction, failed, nextAction } from "./sandbox/lifecycle.ts";
+import type { Sandboxes } from "./sandbox/sandboxes.ts";
+import type { SandboxRecord } from "./store/sandboxes.ts";
+
+/** How long the driver has for one call, in milliseconds. */
+const callTimeoutMs = 60_000;
+
+/** Answers that another try would only repeat. */
+const definitive: ReadonlySet<ErrorCode> = new Set([
+  "invalid-argument",
+  "already-exists",
+  "permission-denied",
+  "failed-precondition",
+  "resource-exhausted",
+  "out-of-range",
+  "unimplemented",
+  "unauthenticated",
+]);
+
+export interface ConvergenceOptions {
+  readonly sandboxes: Sandboxes;
+  readonly driver: Client<typeof compute.ComputeDriver>;
+  readonly log: Logger;
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Tells the driver what is wanted of each sandbox, one call at a time per sandbox, until it has accepted. The store is always written
+ * first, every call may be repeated, so a gateway that dies anywhere goes on from the store.
+ */
+export class Convergence {
+  readonly #options: ConvergenceOptions;
+  readonly #working = new Set<string>();
+  readonly #waiters = new Map<string, PromiseWithResolvers<void>[]>();
+
+  constructor(options: ConvergenceOptions) {
+    this.#options = options;
+  }
+
+  /** Goes on with a sandbox where something is left to do. */
+  kick(record: SandboxRecord): void {
+    if (nextAction(record.lifecycle) === undefined || this.#working.has(record.id)) return;
+    this.#working.add(record.id);
+    void this.#work(record.id);
+  }
+
+  /**
+   * The outcome of the sandbox's next call: resolves when the driver accepted it or has to be asked again later.
+   * @throws what the driver refused it with
+   */
+  outcome(id: string): Promise<void> {
+    if (!this.#working.has(id)) return Promise.resolve();
+    const waiter = Promise.withResolvers<void>();
+    this.#waiters.set(id, [...(this.#waiters.get(id) ?? []), waiter]);
+    return waiter.promise;
+  }
+
+  async #work(id: string): Promise<void> {
+    const { sandboxes, log, signal } = this.#options;
+    try {
+      for (let attempt = 0; !signal.aborted; attempt += 1) {
+        const record = sandboxes.byId(id);
+        const action = record === undefined ? undefined : nextAction(record.lifecycle);
+        if (record === undefined || action === undefined) return;
+        try {
+          await this.#perform(record, action);
+          attempt = -1;
+          this.#settle(id);
+        } catch (thrown) {
+          if (signal.aborted) return;
+          const error = OpenShellError.from(thrown);
+          log.warn({ err: error, sandbox: id, action, attempt }, "the driver did not do what was asked");
+          if (this.#giveUp(record, action, error)) continue;
+          this.#settle(id);
+          await sleep(backoffMs(attempt, { initialMs: 250 }), signal);
+        }
+      }
+    } catch (error) {
+      if (!signal.aborted) log.error({ err: error, sandbox: id }, "convergence of a sandbox stopped");
+    } finally {
+      this.#working.delete(id);
+      this.#settle(id);
+      const record = signal.aborted ? undefined : sandboxes.byId(id);
+      if (record !== undefined) this.kick(record);
+    }
+  }
+
+  /** True when another try makes no sense; the sandbox then says why. */
+  #giveUp({ id }: SandboxRecord, action: DriverAction, error: OpenShellError): boolean {
+    const { sandboxes } = this.#options;
+    if (action === "stop" || action === "delete" || action === "start") {
+      if (error.code === "not-found") {
+        sandboxes.missing(id);
+        return true;
+      }
+    }
+    if (action === "stop" || action === "delete" || !definitive.has(error.code)) return false;
+    sandboxes.change(id, (life) => failed(life, error.details.reason ?? "DriverRefused", error.message));
+    this.#settle(id, error);
+    return true;
+  }
+
+  async #perform(record: SandboxRecord, action: DriverAction): Promise<void> {
+    const { sandboxes, driver, signal } = this.#options;
+    const { id, name, workspace, lifecycle } = record;
+    const call = { signal, timeoutMs: callTimeoutMs };
+    let identity = "";
+    switch (action) {
+      case "create":
+        await driver.ensureWorkspace({ workspace }, call);
+        ({ runtimeIdentity: identity } = await driver.createSandbox({ sandbox: driverSandbox(record) }, call));
+        break;
+      case "start": {
+        const { generationId, runtimeIdentity: expectedRuntimeIdentity } = lifecycle;
+        const request = { sandboxId: id, name, generationId, expectedRuntimeIdentity };
+        ({ runtimeIdentity: identity } = await driver.startSandbox(request, call));
+        break;
+      }
+      case "stop":
+        await driver.stopSandbox({ sandboxId: id, name }, call);
+        break;
+      case "delete": {
+        const { deleted } = await driver.deleteSandbox({ sandboxId: id, name }, call);
+        if (deleted) break;
+        sandboxes.missing(id);
+        return;
+      }
+    }
+    // A start that was overtaken by a newer one is not recorded as the newer one.
+    sandboxes.change(id, (now) =>
+      now.generationId === lifecycle.generationId ? afterAction(now, action, identity) : now,
+    );
+  }
+
+  #settle(id: string, error?: OpenShellError): void {
+    const waiters = this.#waiters.get(id) ?? [];
+    this.#waiters.delete(id);
+    for (const waiter of waiters) {
+      if (error === undefined) waiter.resolve();
+      else waiter.reject(error);
+    }
+  }
+}

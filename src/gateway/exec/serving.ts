@@ -1,0 +1,31 @@
+import { OpenShellError } from "../../common/errors.ts";
+import { openshell } from "../../wire/index.ts";
+import type { Sandboxes } from "../sandbox/sandboxes.ts";
+import type { SandboxRecord } from "../store/sandboxes.ts";
+
+/** When a client may expect a replaced supervisor to be back, in milliseconds. */
+const retryAfterMs = 2_000;
+
+/**
+ * Refuses what needs a serving sandbox.
+ * @throws unavailable with RetryInfo while the workload is frozen for a new supervisor; failed-precondition in every other phase than READY
+ */
+export function requireServing(sandboxes: Sandboxes, record: SandboxRecord): void {
+  const { row, status } = sandboxes.derive(record);
+  if (row.phase === "READY") return;
+  if (row.reason === "ReplacingSupervisor") {
+    throw new OpenShellError("unavailable", "the sandbox is frozen until its supervisor is back: try again shortly", {
+      reason: row.reason,
+      retryAfterMs,
+    });
+  }
+  const ready = status.conditions.find(({ type }) => type === "Ready");
+  throw new OpenShellError("failed-precondition", "sandbox is not ready", {
+    reason: "SandboxNotReady",
+    metadata: {
+      phase: openshell.SandboxPhase[status.phase],
+      reason: ready?.reason ?? "",
+      message: ready?.message.slice(0, 512) ?? "",
+    },
+  });
+}
