@@ -1,5 +1,6 @@
 import { z } from "zod";
-import { kubectl } from "./local/kubectl.ts";
+import { clients } from "./clients.ts";
+import { run } from "./exec.ts";
 import type { NodeInfo } from "./provider.ts";
 
 const nodeListSchema = z.object({
@@ -19,8 +20,12 @@ const nodeListSchema = z.object({
 });
 
 /** Nodes that take ordinary Pods, as the API server knows them. A control plane's node counts only where it is not tainted. */
-export async function kubernetesNodes(kubeconfig: string): Promise<readonly NodeInfo[]> {
-  const { items } = nodeListSchema.parse(JSON.parse(await kubectl(kubeconfig, ["get", "nodes", "-o", "json"])));
+export async function kubernetesNodes(
+  kubeconfig: string,
+  runCommand: (command: string, args: readonly string[]) => Promise<string> = run,
+): Promise<readonly NodeInfo[]> {
+  const listed = await runCommand(clients.kubectl, [`--kubeconfig=${kubeconfig}`, "get", "nodes", "-o", "json"]);
+  const { items } = nodeListSchema.parse(JSON.parse(listed));
   return items
     .filter(
       ({ spec }) =>

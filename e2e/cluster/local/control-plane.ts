@@ -3,10 +3,10 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import { stringify } from "yaml";
 import { OpenShellError } from "../../../src/common/errors.ts";
+import { kubectlAttempt } from "../clients.ts";
 import { type Component, componentPid, startComponent, waitForComponent } from "./component.ts";
 import type { Context } from "./context.ts";
 import { writeKubeconfig } from "./kubeconfig.ts";
-import { kubectlAttempt } from "./kubectl.ts";
 import type { Layout } from "./layout.ts";
 import { programPath } from "./programs.ts";
 

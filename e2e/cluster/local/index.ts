@@ -34,7 +34,7 @@ export class LocalProvider implements ClusterProvider {
       throw new OpenShellError("invalid-argument", `nodes must be 1 to ${maxNodes}, and was ${options.nodes}`);
     }
     await checkMachine(this.#directory);
-    await using _lock = await lockCluster(this.#directory);
+    await using _lock = await lockCluster(this.#directory, options.progress, options.signal);
     const existed = await this.#runs();
     try {
       const context = await this.#open(options.progress, options.signal);
@@ -58,7 +58,7 @@ export class LocalProvider implements ClusterProvider {
 
   async down(progress: Progress): Promise<void> {
     if ((await stat(this.#directory).catch(() => undefined)) === undefined) return;
-    const lock = await lockCluster(this.#directory);
+    const lock = await lockCluster(this.#directory, progress);
     try {
       progress.note("removing the local cluster");
       await this.#remove();
@@ -73,8 +73,9 @@ export class LocalProvider implements ClusterProvider {
 
   async loadImage(archive: string, ref: string): Promise<void> {
     await checkArchive(archive);
+    await this.#existing();
+    await using _lock = await lockCluster(this.#directory, silent);
     const context = await this.#existing();
-    await using _lock = await lockCluster(this.#directory);
     const kept = await keepArchive(context, resolve(archive), ref);
     await Promise.all(
       nodesOf(context).map(async (node) => {
@@ -91,8 +92,9 @@ export class LocalProvider implements ClusterProvider {
   }
 
   async addNode(): Promise<NodeInfo> {
+    await this.#existing();
+    await using _lock = await lockCluster(this.#directory, silent);
     const context = await this.#existing();
-    await using _lock = await lockCluster(this.#directory);
     const [index] = freeIndices(context.state.nodes, 1);
     if (index === undefined || index > maxNodes)
       throw new OpenShellError("resource-exhausted", `${maxNodes} nodes are the most there can be`);
@@ -112,8 +114,9 @@ export class LocalProvider implements ClusterProvider {
   }
 
   async removeNode(name: string): Promise<void> {
+    await this.#existing();
+    await using _lock = await lockCluster(this.#directory, silent);
     const context = await this.#existing();
-    await using _lock = await lockCluster(this.#directory);
     const node = nodesOf(context).find((candidate) => candidate.name === name);
     if (node === undefined) {
       const names = nodesOf(context).map((candidate) => candidate.name);

@@ -1,12 +1,12 @@
 import { access, mkdir, rm, rmdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { kubectl, kubectlAttempt } from "../clients.ts";
 import { attempt, run } from "../exec.ts";
 import { removeCgroup } from "./cgroups.ts";
 import { type Component, componentPid, startComponent, waitForComponent } from "./component.ts";
 import { type Context, nodesOf, updateState } from "./context.ts";
 import { importImages } from "./images.ts";
 import { writeKubeconfig } from "./kubeconfig.ts";
-import { kubectl, kubectlAttempt } from "./kubectl.ts";
 import type { NodeLayout } from "./layout.ts";
 import { makeNodeNetwork, removeNodeNetwork } from "./network.ts";
 import { nodeFiles } from "./node-config.ts";

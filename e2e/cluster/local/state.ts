@@ -1,7 +1,9 @@
-import { mkdir, open, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
+import { sleep } from "../../../src/common/async.ts";
 import { OpenShellError } from "../../../src/common/errors.ts";
+import type { Progress } from "../progress.ts";
 
 const clusterStateSchema = z.strictObject({
   version: z.literal(1),
@@ -54,29 +56,44 @@ export async function writeClusterState(directory: string, state: ClusterState):
   await rename(`${file}.tmp`, file);
 }
 
-/** Holds off other commands on the same cluster until disposed. A lock whose owner is gone is taken over. */
-export async function lockCluster(directory: string): Promise<AsyncDisposable> {
-  await mkdir(directory, { recursive: true, mode: 0o755 });
+/** How long a command waits for another one on the same cluster; a cold build is the longest there is. */
+const lockPatienceMs = 20 * 60_000;
+
+/**
+ * Holds off other commands on the same cluster until disposed; waits for one that is at work. A lock whose owner is gone is taken over.
+ *
+ * @param progress told once when there is something to wait for
+ */
+export async function lockCluster(
+  directory: string,
+  progress: Progress,
+  signal?: AbortSignal,
+): Promise<AsyncDisposable> {
   const file = join(directory, "lock");
-  for (let attempt = 0; attempt < 3; attempt += 1) {
+  const until = performance.now() + lockPatienceMs;
+  for (let told = false; ; ) {
+    await mkdir(directory, { recursive: true, mode: 0o755 });
     try {
-      const handle = await open(file, "wx");
-      await handle.writeFile(String(process.pid));
-      await handle.close();
+      await writeFile(file, String(process.pid), { flag: "wx" });
       return { [Symbol.asyncDispose]: () => rm(file, { force: true }) };
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
-      const owner = Number(await readFile(file, "utf8").catch(() => ""));
-      if (owner > 0 && isAlive(owner)) {
-        throw new OpenShellError(
-          "failed-precondition",
-          `process ${owner} is working on the cluster in ${directory}: wait for it to end`,
-        );
-      }
+      const { code } = error as NodeJS.ErrnoException;
+      if (code !== "EEXIST" && code !== "ENOENT") throw error;
+    }
+    const owner = Number(await readFile(file, "utf8").catch(() => ""));
+    if (owner > 0 && !isAlive(owner)) {
       await rm(file, { force: true });
+    } else if (performance.now() > until) {
+      throw new OpenShellError(
+        "deadline-exceeded",
+        `process ${owner} still works on the cluster in ${directory}: end it and run again`,
+      );
+    } else {
+      if (!told) progress.note(`waiting for process ${owner}, which works on the same cluster`);
+      told = true;
+      await sleep(100, signal);
     }
   }
-  throw new OpenShellError("aborted", `the lock ${file} keeps changing hands: try again`);
 }
 
 function isAlive(pid: number): boolean {

@@ -1,3 +1,5 @@
+import { applyObjects, kubectl, unpackClients } from "../clients.ts";
+import { checkEnforcement } from "../enforcement.ts";
 import { startAgentSandbox } from "./addons/agent-sandbox.ts";
 import { corednsObjects } from "./addons/coredns.ts";
 import { kubeRouterObjects } from "./addons/kube-router.ts";
@@ -5,12 +7,10 @@ import { localPathObjects } from "./addons/local-path.ts";
 import { makeCgroup } from "./cgroups.ts";
 import { type Context, nodesOf, updateState } from "./context.ts";
 import { startControlPlane } from "./control-plane.ts";
-import { checkEnforcement } from "./enforcement.ts";
-import { makeBaseImages } from "./images.ts";
-import { applyObjects, kubectl } from "./kubectl.ts";
+import { busyboxImage, makeBaseImages } from "./images.ts";
 import { makeBridge, makeRoutes } from "./network.ts";
 import { startNode } from "./node.ts";
-import { buildProgram, clusterPrograms, unpackClients } from "./programs.ts";
+import { buildProgram, clusterPrograms } from "./programs.ts";
 import { installPackages } from "./requirements.ts";
 
 /** One step of bringing a cluster up. Does nothing where its work is done already; undone as a whole by `down`. */
@@ -65,6 +65,8 @@ async function startAddons(context: Context): Promise<void> {
 
 async function verifyEnforcement(context: Context): Promise<void> {
   if (context.state.verified) return;
-  await checkEnforcement(context);
+  const { layout, signal } = context;
+  const check = { kubeconfig: layout.files.adminKubeconfig, image: busyboxImage };
+  await checkEnforcement(signal === undefined ? check : { ...check, signal });
   await updateState(context, { verified: true });
 }

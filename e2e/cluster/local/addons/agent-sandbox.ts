@@ -1,8 +1,8 @@
 import { access } from "node:fs/promises";
 import { join } from "node:path";
+import { kubectlAttempt } from "../../clients.ts";
 import { type Component, startComponent, waitForComponent } from "../component.ts";
 import type { Context } from "../context.ts";
-import { kubectlAttempt } from "../kubectl.ts";
 
 const program = join(import.meta.dirname, "../../agent-sandbox/main.ts");
 

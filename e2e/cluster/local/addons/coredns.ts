@@ -5,20 +5,29 @@ const name = "coredns";
 const namespace = "kube-system";
 const labels = { "k8s-app": "kube-dns" };
 
-/** Names outside of the cluster do not exist: answering so at once spares every client its timeouts. */
-const corefile = `.:53 {
+/**
+ * Names outside of the cluster do not exist: answering so at once spares every client its timeouts. That needs a server block of its own,
+ * because within one block `template` answers before `kubernetes` whatever their order in the file.
+ */
+const corefile = `cluster.local:53 in-addr.arpa:53 ip6.arpa:53 {
     errors
-    health { lameduck 1s }
+    health {
+        lameduck 1s
+    }
     ready
     kubernetes cluster.local in-addr.arpa ip6.arpa {
         pods insecure
-        fallthrough in-addr.arpa ip6.arpa
         ttl 5
     }
-    template ANY ANY . { rcode NXDOMAIN }
     loadbalance
 }
-`.replace(/\{ (.+) \}/g, "{\n        $1\n    }");
+.:53 {
+    errors
+    template ANY ANY {
+        rcode NXDOMAIN
+    }
+}
+`;
 
 /** Cluster DNS, as Pods behind the Service `kube-dns`. */
 export function corednsObjects(layout: Layout): readonly object[] {
@@ -61,7 +70,8 @@ export function corednsObjects(layout: Layout): readonly object[] {
       spec: {
         replicas: 1,
         selector: { matchLabels: labels },
-        template: { metadata: { labels }, spec: podSpec() },
+        // A changed Corefile makes new Pods, or the old answers would stay.
+        template: { metadata: { labels, annotations: { "openshell.local/corefile": corefile } }, spec: podSpec() },
       },
     },
   ];

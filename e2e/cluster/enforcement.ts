@@ -1,42 +1,39 @@
-import { sleep } from "../../../src/common/async.ts";
-import { OpenShellError } from "../../../src/common/errors.ts";
-import type { Context } from "./context.ts";
-import { busyboxImage } from "./images.ts";
-import { applyObjects, kubectl, kubectlAttempt } from "./kubectl.ts";
+import { sleep } from "../../src/common/async.ts";
+import { OpenShellError } from "../../src/common/errors.ts";
+import { applyObjects, kubectl, kubectlAttempt } from "./clients.ts";
 
 const namespace = "openshell-enforcement-check";
+
+export interface EnforcementCheck {
+  readonly kubeconfig: string;
+  /** An image with busybox that the nodes have or can pull. */
+  readonly image: string;
+  readonly signal?: AbortSignal;
+}
 
 /**
  * Proves that NetworkPolicy is enforced: a connection that works stops working when a policy forbids it. Without this a dead enforcer
  * would let every test of isolation pass for the wrong reason, or fail far from its cause.
  */
-export async function checkEnforcement(context: Context): Promise<void> {
-  const { adminKubeconfig } = context.layout.files;
-  const options = context.signal === undefined ? {} : { signal: context.signal };
+export async function checkEnforcement({ kubeconfig, image, signal }: EnforcementCheck): Promise<void> {
+  const options = signal === undefined ? {} : { signal };
   try {
-    await applyObjects(adminKubeconfig, [
+    await applyObjects(kubeconfig, [
       { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } },
-      checkPod("server", ["httpd", "-f", "-p", "8080"]),
-      checkPod("client", ["sleep", "600"]),
+      checkPod(image, "server", ["httpd", "-f", "-p", "8080"]),
+      checkPod(image, "client", ["sleep", "600"]),
     ]);
     await kubectl(
-      adminKubeconfig,
+      kubeconfig,
       ["wait", "-n", namespace, "pod/server", "pod/client", "--for=condition=Ready", "--timeout=60s"],
       options,
     );
-    const address = await kubectl(adminKubeconfig, [
-      "get",
-      "-n",
-      namespace,
-      "pod/server",
-      "-o",
-      "jsonpath={.status.podIP}",
-    ]);
+    const address = await kubectl(kubeconfig, ["get", "-n", namespace, "pod/server", "-o", "jsonpath={.status.podIP}"]);
     await until(
-      () => connects(adminKubeconfig, address),
+      () => connects(kubeconfig, address),
       "Pods cannot reach each other: see the kube-proxy and kube-router logs",
     );
-    await applyObjects(adminKubeconfig, [
+    await applyObjects(kubeconfig, [
       {
         apiVersion: "networking.k8s.io/v1",
         kind: "NetworkPolicy",
@@ -45,22 +42,22 @@ export async function checkEnforcement(context: Context): Promise<void> {
       },
     ]);
     await until(
-      async () => !(await connects(adminKubeconfig, address)),
+      async () => !(await connects(kubeconfig, address)),
       "NetworkPolicy is not enforced: see the kube-router logs of both nodes",
     );
   } finally {
-    await kubectlAttempt(adminKubeconfig, ["delete", "namespace", namespace, "--ignore-not-found", "--wait=false"]);
+    await kubectlAttempt(kubeconfig, ["delete", "namespace", namespace, "--ignore-not-found", "--wait=false"]);
   }
 }
 
-function checkPod(name: string, command: readonly string[]): object {
+function checkPod(image: string, name: string, command: readonly string[]): object {
   return {
     apiVersion: "v1",
     kind: "Pod",
     metadata: { name, namespace, labels: { app: name } },
     spec: {
       terminationGracePeriodSeconds: 1,
-      containers: [{ name, image: busyboxImage, imagePullPolicy: "IfNotPresent", command }],
+      containers: [{ name, image, imagePullPolicy: "IfNotPresent", command }],
     },
   };
 }
