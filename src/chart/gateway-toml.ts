@@ -2,7 +2,7 @@
 import { defaultSettings } from "../config/index.ts";
 import { values } from "./_values.ts";
 import { files } from "./files.ts";
-import { foreignImageReference, imageReference, pullPolicy } from "./images.ts";
+import { images, pullPolicy } from "./images.ts";
 import {
   and,
   argument,
@@ -163,16 +163,13 @@ function chartSettings(tree: Expr<Table>): Block {
     ...fill(mtls.table, { enabled: not(plain) }),
     ...fill(driver.table, {
       gateway_id: shorten(fullname, 33),
-      supervisor_image: imageReference(values.supervisor.image),
+      supervisor_image: images.supervisor,
       supervisor_image_pull_policy: pullPolicy(values.supervisor.image),
-      sandbox_runtime_image: imageReference(values.sandboxRuntime.image),
+      sandbox_runtime_image: images.runtime,
       sandbox_runtime_image_pull_policy: pullPolicy(values.sandboxRuntime.image),
     }),
     ...fill(jwt.table, { gateway_id: get(driver.table, "gateway_id") }),
-    when(
-      values.sandbox.image.repository,
-      fill(driver.table, { default_image: foreignImageReference(values.sandbox.image) }),
-    ),
+    when(values.sandbox.image.repository, fill(driver.table, { default_image: images.sandbox })),
     when(values.sandbox.image.pullPolicy, fill(driver.table, { image_pull_policy: values.sandbox.image.pullPolicy })),
     when(call("empty", get(driver.table, "grpc_endpoint")), [
       put(

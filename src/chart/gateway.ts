@@ -3,7 +3,7 @@ import { Construct } from "constructs";
 import { values } from "./_values.ts";
 import { files, mounts } from "./files.ts";
 import { gatewayToml } from "./gateway-toml.ts";
-import { imageReference, pullPolicy } from "./images.ts";
+import { images, pullPolicy } from "./images.ts";
 import { and, call, entries, HelmObject, helm, more, not, notEqual, optional, render } from "./layer/index.ts";
 import { fullname, names, objectLabels, secretName, secrets, selectorLabels } from "./names.ts";
 import {
@@ -185,7 +185,7 @@ export class GatewayStatefulSet extends Construct {
     const probe = (path: string): k8s.Probe => ({ httpGet: { path, port: port("health") } });
     return {
       name: "gateway",
-      image: render(imageReference(values.gateway.image)),
+      image: render(images.gateway),
       imagePullPolicy: render(pullPolicy(values.gateway.image)),
       args: ["serve", "--config", mounts.config, "--db-url", files.database],
       ports: [

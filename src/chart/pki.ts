@@ -2,7 +2,7 @@ import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
 import { values } from "./_values.ts";
 import { effective } from "./gateway-toml.ts";
-import { imageReference, pullPolicy } from "./images.ts";
+import { images, pullPolicy } from "./images.ts";
 import { type Expr, each, HelmObject, helm, optional, render, text } from "./layer/index.ts";
 import { fullname, names, objectLabels, secrets } from "./names.ts";
 import { containerSecurity, placement, podSecurity, quantity, resources } from "./pods.ts";
@@ -55,7 +55,7 @@ export class PkiHook extends Construct {
               containers: [
                 {
                   name: "pki",
-                  image: render(imageReference(values.gateway.image)),
+                  image: render(images.gateway),
                   imagePullPolicy: render(pullPolicy(values.gateway.image)),
                   args: this.args(),
                   resources: resources(values.pkiInitJob.resources),

@@ -1,7 +1,7 @@
 /** The grammars that settings share. A refinement's message says what was expected; the parser adds the path, the line and what was found. */
 import { z } from "zod";
-import { isDuration } from "./duration.ts";
-import { isQuantity, parseQuantity } from "./quantity.ts";
+import { durationPattern } from "./duration.ts";
+import { isQuantity, parseQuantity, quantityPattern } from "./quantity.ts";
 
 const dnsLabel = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
 const dnsSubdomain = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
@@ -12,43 +12,48 @@ const imageReference =
 /** Label and annotation prefixes that only OpenShell and the Agent Sandbox controller write (decision 13). */
 export const reservedPrefixes = ["openshell.ai/", "internal.openshell.ai/", "agents.x-k8s.io/"] as const;
 
+/*
+ * Patterns reach values.schema.json, where Helm refuses a wrong value before anything is rendered. Helm's engine is RE2: no look-around.
+ */
+
+/** Text of a form and of a greatest length, which the pattern alone would not bound. */
+function form(pattern: RegExp, maxLength: number, error: string) {
+  return z.string().regex(pattern, { error }).max(maxLength, { error });
+}
+
+/** The same form, or the empty string. */
+const orEmpty = (pattern: RegExp) => new RegExp(`^$|${pattern.source}`);
+
 /** A DNS-1123 label: names of namespaces and Services. */
-export const dnsLabelName = () =>
-  z.string().refine((text) => dnsLabel.test(text) && text.length <= 63, {
-    error: "a DNS label: lower-case letters, digits and '-', at most 63 characters",
-  });
+export const dnsLabelName = (maxLength = 63) =>
+  form(dnsLabel, maxLength, `a DNS label: lower-case letters, digits and '-', at most ${maxLength} characters`);
+
+const objectNameForm = "a Kubernetes object name: lower-case letters, digits, '-' and '.', at most 253 characters";
 
 /** A DNS-1123 subdomain: most Kubernetes object names. */
-export const objectName = () =>
-  z.string().refine((text) => dnsSubdomain.test(text) && text.length <= 253, {
-    error: "a Kubernetes object name: lower-case letters, digits, '-' and '.', at most 253 characters",
-  });
+export const objectName = () => form(dnsSubdomain, 253, objectNameForm);
 
 /** An object name, or the empty string for none. */
-export const optionalObjectName = () =>
-  z.string().refine((text) => text === "" || (dnsSubdomain.test(text) && text.length <= 253), {
-    error: "empty, or a Kubernetes object name: lower-case letters, digits, '-' and '.', at most 253 characters",
-  });
+export const optionalObjectName = () => form(orEmpty(dnsSubdomain), 253, `empty, or ${objectNameForm}`);
+
+const aboveZero = (text: string) => text === "" || !isQuantity(text) || parseQuantity(text) > 0n;
+const quantityForm = 'a Kubernetes quantity above zero such as "500m", "1.5" or "2Gi"';
 
 export const quantity = () =>
-  z.string().refine((text) => isQuantity(text) && parseQuantity(text) > 0n, {
-    error: 'a Kubernetes quantity above zero such as "500m", "1.5" or "2Gi"',
-  });
+  z.string().regex(quantityPattern, { error: quantityForm }).refine(aboveZero, { error: quantityForm });
 
 /** A quantity, or the empty string, which removes the default of the same key. */
-export const removableQuantity = () =>
-  z.string().refine((text) => text === "" || (isQuantity(text) && parseQuantity(text) > 0n), {
-    error: 'a Kubernetes quantity above zero such as "500m", "1.5" or "2Gi", or "" to remove the default',
-  });
+export const removableQuantity = () => {
+  const error = `${quantityForm}, or "" to remove the default`;
+  return z.string().regex(orEmpty(quantityPattern), { error }).refine(aboveZero, { error });
+};
 
 export const duration = () =>
-  z.string().refine((text) => text === "" || isDuration(text), {
-    error: 'a duration such as "30s", "10m" or "2h", or "" for none',
-  });
+  z.string().regex(orEmpty(durationPattern), { error: 'a duration such as "30s", "10m" or "2h", or "" for none' });
 
 /** An image reference, or the empty string where the setting allows none. */
 export const image = (empty: "may-be-empty" | "required") =>
-  z.string().refine((text) => (text === "" && empty === "may-be-empty") || imageReference.test(text), {
+  z.string().regex(empty === "required" ? imageReference : orEmpty(imageReference), {
     error: 'an image reference such as "registry.example.com/team/image:1.2.3"',
   });
 

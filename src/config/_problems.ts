@@ -24,7 +24,13 @@ export function printPath(path: TomlPath): string {
 
 /** The problems behind zod's issues. `schema` and `input` are the whole document's. */
 export function problemsOf(issues: readonly z.core.$ZodIssue[], schema: z.ZodType, input: unknown): Problem[] {
-  return issues.flatMap((issue) => problemOf(issue, schema, input));
+  const problems = issues.flatMap((issue) => problemOf(issue, schema, input));
+  // Two checks of one value may say the same sentence.
+  return problems.filter((problem, index) => problems.findIndex((other) => isSame(other, problem)) === index);
+}
+
+function isSame(left: Problem, right: Problem): boolean {
+  return left.text === right.text && printPath(left.path) === printPath(right.path);
 }
 
 function problemOf(issue: z.core.$ZodIssue, schema: z.ZodType, input: unknown): Problem[] {
@@ -59,7 +65,7 @@ function expectation(issue: z.core.$ZodIssue): string {
     case "too_small":
       return issue.origin === "string" ? "text that is not empty" : `a number of at least ${issue.minimum}`;
     case "too_big":
-      return `a number of at most ${issue.maximum}`;
+      return issue.origin === "string" ? issue.message : `a number of at most ${issue.maximum}`;
     case "invalid_union":
       return issue.errors.flatMap((branch) => branch.slice(0, 1).map(expectation)).join(", or ");
     default:

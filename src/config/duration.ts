@@ -1,17 +1,18 @@
 import { OpenShellError } from "../common/errors.ts";
 
-const pattern = /^(\d{1,9})(ms|s|m|h)$/;
+/** A whole number and a unit. */
+export const durationPattern = /^(\d{1,9})(ms|s|m|h)$/;
 const units: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 
 /** True for a whole number with one unit: `500ms`, `30s`, `10m`, `2h`. */
 export function isDuration(text: string): boolean {
-  return pattern.test(text);
+  return durationPattern.test(text);
 }
 
 /** A duration setting in milliseconds; the empty string (no limit) is undefined. */
 export function parseDuration(text: string): number | undefined {
   if (text === "") return undefined;
-  const match = pattern.exec(text);
+  const match = durationPattern.exec(text);
   if (match === null) {
     throw new OpenShellError("invalid-argument", `"${text}" is not a duration such as "30s", "10m" or "2h"`);
   }

@@ -2,8 +2,7 @@ import { z } from "zod";
 import { bindAddress } from "./_grammar.ts";
 import { setting } from "./_setting.ts";
 
-const filePath = () =>
-  z.string().refine((text) => text.startsWith("/"), { error: "an absolute path of a file that the gateway can read" });
+const filePath = () => z.string().regex(/^\//, { error: "an absolute path of a file that the gateway can read" });
 
 const gatewayTls = z.strictObject({
   cert_path: setting(

@@ -131,12 +131,7 @@ export const kubernetesSchema = z
       applies: "gateway-start",
     }),
     gateway_id: setting(
-      z
-        .string()
-        .refine((text) => /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/.test(text) && text.length <= 33, {
-          error: "a DNS label of at most 33 characters",
-        })
-        .default("openshell"),
+      dnsLabelName(33).default("openshell"),
       "Marks what belongs to this gateway. Two gateways that share a namespace need different ids; a changed id loses sight of existing sandboxes.",
       { applies: "gateway-start" },
     ),
@@ -203,7 +198,7 @@ export const kubernetesSchema = z
     app_armor_profile: setting(
       z
         .string()
-        .refine((text) => /^(|Unconfined|RuntimeDefault|Localhost\/.+)$/.test(text), {
+        .regex(/^(|Unconfined|RuntimeDefault|Localhost\/.+)$/, {
           error: "empty, Unconfined, RuntimeDefault or Localhost/<profile>",
         })
         .default(""),

@@ -1,6 +1,7 @@
 import { OpenShellError } from "../common/errors.ts";
 
-const pattern = /^([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d{1,3}))?$/;
+/** The grammar of a quantity, in RE2 too. */
+export const quantityPattern = /^([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d{1,3}))?$/;
 
 const decimalExponents: Readonly<Record<string, number>> = {
   n: -9,
@@ -17,12 +18,12 @@ const binaryExponents: Readonly<Record<string, number>> = { Ki: 10, Mi: 20, Gi: 
 
 /** True for a Kubernetes resource quantity (`500m`, `1.5Gi`, `2e3`); the grammar of apimachinery's resource.Quantity. */
 export function isQuantity(text: string): boolean {
-  return pattern.test(text);
+  return quantityPattern.test(text);
 }
 
 /** A quantity in units of 10^-9, exact; what lies below is rounded up, as Kubernetes does. */
 export function parseQuantity(text: string): bigint {
-  const match = pattern.exec(text);
+  const match = quantityPattern.exec(text);
   if (match === null) {
     throw new OpenShellError(
       "invalid-argument",

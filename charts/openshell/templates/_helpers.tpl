@@ -7,6 +7,22 @@
 {{- trimAll "-." (trunc 63 (default (printf "%v-sandboxes" $.Release.Namespace) (dig "sandboxNamespace" "name" "" $.Values.AsMap))) -}}
 {{- end }}
 
+{{- define "openshell.image.gateway" }}
+{{- printf "%v%v%v" (ternary (printf "%v/" (trimSuffix "/" (default (dig "global" "image" "registry" "openshell.local" $.Values.AsMap) (dig "gateway" "image" "registry" "" $.Values.AsMap)))) "" (not (empty (default (dig "global" "image" "registry" "openshell.local" $.Values.AsMap) (dig "gateway" "image" "registry" "" $.Values.AsMap))))) (dig "gateway" "image" "repository" "openshell/gateway" $.Values.AsMap) (ternary (printf "@%v" (dig "gateway" "image" "digest" "" $.Values.AsMap)) (printf ":%v" (default (default $.Chart.AppVersion (dig "global" "image" "tag" "" $.Values.AsMap)) (dig "gateway" "image" "tag" "" $.Values.AsMap))) (not (empty (dig "gateway" "image" "digest" "" $.Values.AsMap)))) -}}
+{{- end }}
+
+{{- define "openshell.image.supervisor" }}
+{{- printf "%v%v%v" (ternary (printf "%v/" (trimSuffix "/" (default (dig "global" "image" "registry" "openshell.local" $.Values.AsMap) (dig "supervisor" "image" "registry" "" $.Values.AsMap)))) "" (not (empty (default (dig "global" "image" "registry" "openshell.local" $.Values.AsMap) (dig "supervisor" "image" "registry" "" $.Values.AsMap))))) (dig "supervisor" "image" "repository" "openshell/supervisor" $.Values.AsMap) (ternary (printf "@%v" (dig "supervisor" "image" "digest" "" $.Values.AsMap)) (printf ":%v" (default (default $.Chart.AppVersion (dig "global" "image" "tag" "" $.Values.AsMap)) (dig "supervisor" "image" "tag" "" $.Values.AsMap))) (not (empty (dig "supervisor" "image" "digest" "" $.Values.AsMap)))) -}}
+{{- end }}
+
+{{- define "openshell.image.runtime" }}
+{{- printf "%v%v%v" (ternary (printf "%v/" (trimSuffix "/" (default (dig "global" "image" "registry" "openshell.local" $.Values.AsMap) (dig "sandboxRuntime" "image" "registry" "" $.Values.AsMap)))) "" (not (empty (default (dig "global" "image" "registry" "openshell.local" $.Values.AsMap) (dig "sandboxRuntime" "image" "registry" "" $.Values.AsMap))))) (dig "sandboxRuntime" "image" "repository" "openshell/runtime" $.Values.AsMap) (ternary (printf "@%v" (dig "sandboxRuntime" "image" "digest" "" $.Values.AsMap)) (printf ":%v" (default (default $.Chart.AppVersion (dig "global" "image" "tag" "" $.Values.AsMap)) (dig "sandboxRuntime" "image" "tag" "" $.Values.AsMap))) (not (empty (dig "sandboxRuntime" "image" "digest" "" $.Values.AsMap)))) -}}
+{{- end }}
+
+{{- define "openshell.image.sandbox" }}
+{{- printf "%v%v%v" (ternary (printf "%v/" (trimSuffix "/" (dig "sandbox" "image" "registry" "" $.Values.AsMap))) "" (not (empty (dig "sandbox" "image" "registry" "" $.Values.AsMap)))) (dig "sandbox" "image" "repository" "" $.Values.AsMap) (ternary (printf "@%v" (dig "sandbox" "image" "digest" "" $.Values.AsMap)) (ternary (printf ":%v" (dig "sandbox" "image" "tag" "" $.Values.AsMap)) "" (not (empty (dig "sandbox" "image" "tag" "" $.Values.AsMap)))) (not (empty (dig "sandbox" "image" "digest" "" $.Values.AsMap)))) -}}
+{{- end }}
+
 {{- define "openshell.config.refuseSecrets" }}
 {{- if kindIs "map" (get $ "value") -}}
   {{- range $key1, $item1 := get $ "value" -}}
@@ -116,13 +132,13 @@
   {{- $_ := set $driver "gateway_id" (trimAll "-." (trunc 33 (include "openshell.fullname" $))) -}}
 {{- end -}}
 {{- if or (not (hasKey $driver "supervisor_image")) (kindIs "invalid" (get $driver "supervisor_image")) -}}
-  {{- $_ := set $driver "supervisor_image" (printf "%v%v%v" (ternary (printf "%v/" (trimSuffix "/" (default (dig "global" "image" "registry" "openshell.local" $.Values.AsMap) (dig "supervisor" "image" "registry" "" $.Values.AsMap)))) "" (not (empty (default (dig "global" "image" "registry" "openshell.local" $.Values.AsMap) (dig "supervisor" "image" "registry" "" $.Values.AsMap))))) (dig "supervisor" "image" "repository" "openshell/supervisor" $.Values.AsMap) (ternary (printf "@%v" (dig "supervisor" "image" "digest" "" $.Values.AsMap)) (printf ":%v" (default (default $.Chart.AppVersion (dig "global" "image" "tag" "" $.Values.AsMap)) (dig "supervisor" "image" "tag" "" $.Values.AsMap))) (not (empty (dig "supervisor" "image" "digest" "" $.Values.AsMap))))) -}}
+  {{- $_ := set $driver "supervisor_image" (include "openshell.image.supervisor" $) -}}
 {{- end -}}
 {{- if or (not (hasKey $driver "supervisor_image_pull_policy")) (kindIs "invalid" (get $driver "supervisor_image_pull_policy")) -}}
   {{- $_ := set $driver "supervisor_image_pull_policy" (default (dig "global" "image" "pullPolicy" "IfNotPresent" $.Values.AsMap) (dig "supervisor" "image" "pullPolicy" "" $.Values.AsMap)) -}}
 {{- end -}}
 {{- if or (not (hasKey $driver "sandbox_runtime_image")) (kindIs "invalid" (get $driver "sandbox_runtime_image")) -}}
-  {{- $_ := set $driver "sandbox_runtime_image" (printf "%v%v%v" (ternary (printf "%v/" (trimSuffix "/" (default (dig "global" "image" "registry" "openshell.local" $.Values.AsMap) (dig "sandboxRuntime" "image" "registry" "" $.Values.AsMap)))) "" (not (empty (default (dig "global" "image" "registry" "openshell.local" $.Values.AsMap) (dig "sandboxRuntime" "image" "registry" "" $.Values.AsMap))))) (dig "sandboxRuntime" "image" "repository" "openshell/runtime" $.Values.AsMap) (ternary (printf "@%v" (dig "sandboxRuntime" "image" "digest" "" $.Values.AsMap)) (printf ":%v" (default (default $.Chart.AppVersion (dig "global" "image" "tag" "" $.Values.AsMap)) (dig "sandboxRuntime" "image" "tag" "" $.Values.AsMap))) (not (empty (dig "sandboxRuntime" "image" "digest" "" $.Values.AsMap))))) -}}
+  {{- $_ := set $driver "sandbox_runtime_image" (include "openshell.image.runtime" $) -}}
 {{- end -}}
 {{- if or (not (hasKey $driver "sandbox_runtime_image_pull_policy")) (kindIs "invalid" (get $driver "sandbox_runtime_image_pull_policy")) -}}
   {{- $_ := set $driver "sandbox_runtime_image_pull_policy" (default (dig "global" "image" "pullPolicy" "IfNotPresent" $.Values.AsMap) (dig "sandboxRuntime" "image" "pullPolicy" "" $.Values.AsMap)) -}}
@@ -132,7 +148,7 @@
 {{- end -}}
 {{- if dig "sandbox" "image" "repository" "" $.Values.AsMap -}}
   {{- if or (not (hasKey $driver "default_image")) (kindIs "invalid" (get $driver "default_image")) -}}
-    {{- $_ := set $driver "default_image" (printf "%v%v%v" (ternary (printf "%v/" (trimSuffix "/" (dig "sandbox" "image" "registry" "" $.Values.AsMap))) "" (not (empty (dig "sandbox" "image" "registry" "" $.Values.AsMap)))) (dig "sandbox" "image" "repository" "" $.Values.AsMap) (ternary (printf "@%v" (dig "sandbox" "image" "digest" "" $.Values.AsMap)) (ternary (printf ":%v" (dig "sandbox" "image" "tag" "" $.Values.AsMap)) "" (not (empty (dig "sandbox" "image" "tag" "" $.Values.AsMap)))) (not (empty (dig "sandbox" "image" "digest" "" $.Values.AsMap))))) -}}
+    {{- $_ := set $driver "default_image" (include "openshell.image.sandbox" $) -}}
   {{- end -}}
 {{- end -}}
 {{- if dig "sandbox" "image" "pullPolicy" "" $.Values.AsMap -}}

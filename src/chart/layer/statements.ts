@@ -76,11 +76,11 @@ export class Helper<T = string> {
 }
 
 /**
- * Prints a block. In a helper, `tight`, nothing but texts and outputs is output: every action takes the white space around it away. In a
- * text such as NOTES, statements stand on lines of their own.
+ * Prints a block. In a helper, `tight`, nothing but texts and outputs is output: every action takes the white space around it away. A
+ * text such as NOTES keeps every blank and newline that is written.
  */
 export function printBlock(block: Block, tight: boolean, depth = 0): string {
-  const action = (content: string) => `\n${"  ".repeat(depth)}{{- ${content} ${tight ? "-" : ""}}}`;
+  const action = (content: string) => (tight ? `\n${"  ".repeat(depth)}{{- ${content} -}}` : `{{ ${content} }}`);
   return block
     .map((statement) => {
       switch (statement.kind) {

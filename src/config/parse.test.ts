@@ -1,0 +1,277 @@
+import fc from "fast-check";
+import { stringify } from "smol-toml";
+import { describe, expect, it } from "vitest";
+import { OpenShellError } from "../common/errors.ts";
+import { defaultSettings, parseSettings, settingRules } from "./index.ts";
+import { holds, keysOf } from "./rules.ts";
+
+const head = "[openshell]\nversion = 2\n";
+
+function refusal(toml: string, purpose: "serve" | "render" = "render"): OpenShellError {
+  try {
+    parseSettings(toml, "gateway.toml", purpose);
+  } catch (error) {
+    if (error instanceof OpenShellError) return error;
+    throw error;
+  }
+  throw new Error("the settings were accepted");
+}
+
+const problems = (toml: string, purpose?: "serve" | "render") =>
+  refusal(toml, purpose).details.violations?.map(({ description }) => description);
+
+const driver = (lines: string) => `${head}[openshell.drivers.kubernetes]\n${lines}\n`;
+
+describe("reading gateway.toml", () => {
+  it("gives the defaults for what is not written", () => {
+    expect(parseSettings(head, "gateway.toml", "render")).toEqual(defaultSettings());
+    expect(defaultSettings().kubernetes.sandbox_runtime.pod_anti_affinity).toBe("off");
+    expect(defaultSettings().kubernetes.supervisor_resources.requests).toEqual({ cpu: "50m", memory: "96Mi" });
+  });
+
+  it("reads what is written", () => {
+    const { kubernetes } = parseSettings(
+      driver(
+        'default_runtime_class_name = "kata"\nsupervisor_runtime_class_name = "runc"\nsandbox_runtime = { pod_anti_affinity = "required" }',
+      ),
+      "gateway.toml",
+      "render",
+    );
+    expect(kubernetes).toMatchObject({
+      default_runtime_class_name: "kata",
+      supervisor_runtime_class_name: "runc",
+      sandbox_runtime: { pod_anti_affinity: "required", boundary_port: 5500 },
+    });
+  });
+
+  it("merges resources key by key and lets an empty text remove a default", () => {
+    const { kubernetes } = parseSettings(
+      driver(
+        'supervisor_resources = { requests = { cpu = "", memory = "64Mi", "example.com/fpga" = "1" }, limits = { memory = "" } }',
+      ),
+      "gateway.toml",
+      "render",
+    );
+    expect(kubernetes.supervisor_resources).toEqual({
+      requests: { memory: "64Mi", "example.com/fpga": "1" },
+      limits: {},
+    });
+  });
+
+  it.each([
+    ["if_not_present", "IfNotPresent"],
+    ["always", "Always"],
+    ["Never", "Never"],
+    ["", ""],
+  ])("takes the pull policy %j", (given, expected) => {
+    expect(parseSettings(driver(`image_pull_policy = "${given}"`), "x", "render").kubernetes.image_pull_policy).toBe(
+      expected,
+    );
+  });
+
+  it.each([
+    [0, 3600],
+    [-5, 3600],
+    [60, 600],
+    [1000, 1000],
+    [999_999, 86_400],
+  ])("brings a token life of %d s to %d s", (given, expected) => {
+    expect(parseSettings(driver(`sa_token_ttl_secs = ${given}`), "x", "render").kubernetes.sa_token_ttl_secs).toBe(
+      expected,
+    );
+  });
+});
+
+describe("the version", () => {
+  it.each([
+    [
+      "",
+      "missing_version",
+      "gateway.toml: openshell.version is required: begin the file with [openshell] and version = 2",
+    ],
+    [
+      "[openshell.gateway]\n",
+      "missing_version",
+      "gateway.toml: openshell.version (line 1) is required: begin the file with [openshell] and version = 2",
+    ],
+    [
+      "[openshell]\nversion = 1\n",
+      "legacy_schema_v1",
+      "gateway.toml: openshell.version (line 2) is 1, which is no longer read: set version = 2 and repeat in each driver's table what it inherited from [openshell.gateway]",
+    ],
+    [
+      "[openshell]\nversion = 3\n",
+      "future_version",
+      "gateway.toml: openshell.version (line 2) is 3, but this gateway reads version 2: use a newer gateway or set version = 2",
+    ],
+    [
+      '[openshell]\nversion = "2"\n',
+      "unsupported_version",
+      'gateway.toml: openshell.version (line 2) is "2": set version = 2',
+    ],
+    ["[openshell\n", "malformed", expect.stringMatching(/^gateway\.toml: line 1, column \d+: not valid TOML: /)],
+  ])("of %j is refused as %s", (toml, reason, sentence) => {
+    const error = refusal(toml);
+    expect(error.details.reason).toBe(reason);
+    expect(error.message).toEqual(sentence);
+    expect(error.code).toBe("invalid-argument");
+  });
+});
+
+describe("a wrong setting", () => {
+  const path = "openshell.drivers.kubernetes";
+  it.each([
+    ['pod_anti_afinity = "off"', "pod_anti_afinity (line 4): is unknown; known here: "],
+    ["supervisor_resource = {}", "supervisor_resource (line 4): is unknown; did you mean supervisor_resources?"],
+    ["allow_driver_config = 1", "allow_driver_config (line 4): expected true or false, found 1"],
+    ["namespace = 5", "namespace (line 4): expected text in quotes, found 5"],
+    ["sandbox_uid = 1.5", "sandbox_uid (line 4): expected a whole number, found 1.5"],
+    ["sandbox_uid = 0", "sandbox_uid (line 4): expected a number of at least 1, found 0"],
+    ["image_pull_secrets = {}", "image_pull_secrets (line 4): expected an array, found {}"],
+    ["supervisor_labels = []", "supervisor_labels (line 4): expected a table, found []"],
+    [
+      'workspace_default_storage_size = "2 GB"',
+      'workspace_default_storage_size (line 4): expected a Kubernetes quantity above zero such as "500m", "1.5" or "2Gi", found "2 GB"',
+    ],
+    [
+      'workload_resources = { limits = { memory = "127Mi" } }',
+      'workload_resources.limits.memory (line 4): expected a memory limit of at least 128Mi, because the runtime and the agent share it, found "127Mi"',
+    ],
+    [
+      'supervisor_resources.requests.memory = "300Mi"',
+      'supervisor_resources.requests.memory (line 4): expected a request that is not above its limit 256Mi; lower the request or raise limits.memory, found "300Mi"',
+    ],
+    [
+      'sandbox_runtime.pod_anti_affinity = "require"',
+      'sandbox_runtime.pod_anti_affinity (line 4): expected one of "off", "preferred", "required", found "require"; did you mean "required"?',
+    ],
+    ['workspace_mode = "managed"', 'workspace_mode (line 4): expected one of "shared", found "managed"'],
+    [
+      "sandbox_runtime.boundary_port = 80",
+      "sandbox_runtime.boundary_port (line 4): expected a number of at least 1024, found 80",
+    ],
+    [
+      'image_pull_policy = "newer"',
+      'image_pull_policy (line 4): expected one of "", "Always", "IfNotPresent", "Never", "always", "if_not_present", "never", found "newer"',
+    ],
+    [
+      'supervisor_labels = { "openshell.ai/pair-id" = "x" }',
+      'supervisor_labels."openshell.ai/pair-id" (line 4): expected a key outside the reserved prefixes openshell.ai/, internal.openshell.ai/, agents.x-k8s.io/',
+    ],
+    [
+      'grpc_endpoint = "https://me:secret@host:1"',
+      'grpc_endpoint (line 4): expected an endpoint such as "https://gateway.example.com:8080", without path, query or user, found ',
+    ],
+    [
+      'app_armor_profile = "none"',
+      'app_armor_profile (line 4): expected empty, Unconfined, RuntimeDefault or Localhost/<profile>, found "none"',
+    ],
+    [
+      'workload_tolerations = [{ effect = "NoSchedul" }]',
+      'workload_tolerations[0].effect (line 4): expected one of "NoSchedule", "PreferNoSchedule", "NoExecute", found "NoSchedul"; did you mean "NoSchedule"?',
+    ],
+    [
+      'provisioning_timeout = "5 minutes"',
+      'provisioning_timeout (line 4): expected a duration such as "30s", "10m" or "2h", or "" for none, found "5 minutes"',
+    ],
+  ])("%s is explained", (line, sentence) => {
+    const found = problems(driver(line));
+    expect(found).toHaveLength(1);
+    expect(found?.[0]).toContain(`${path}.${sentence}`);
+  });
+
+  it("does not hide another one: all are named, in the order of their lines", () => {
+    const toml = `${head}[openshell.gateway]\nlog_level = "inof"\nbind_adress = "x"\n[openshell.drivers.docker]\nx = 1\n[openshell.drivers.kubernetes]\nsandbox_uid = 0\nsupervisor_resources = { requests = { cpu = "5x", memory = "1Gi" } }\n`;
+    expect(problems(toml)?.map((problem) => problem.split(":")[0])).toEqual([
+      "openshell.gateway.log_level (line 4)",
+      "openshell.gateway.bind_adress (line 5)",
+      "openshell.drivers.docker (line 6)",
+      "openshell.drivers.kubernetes.sandbox_uid (line 9)",
+      "openshell.drivers.kubernetes.supervisor_resources.requests.cpu (line 10)",
+      "openshell.drivers.kubernetes.supervisor_resources.requests.memory (line 10)",
+    ]);
+    expect(refusal(toml).message).toMatch(/^gateway\.toml has 6 problems:\n {2}openshell/);
+  });
+
+  it("is never answered with anything but settings or an explained refusal", () => {
+    const value = fc.oneof(
+      fc.string(),
+      fc.integer(),
+      fc.boolean(),
+      fc.array(fc.string()),
+      fc.dictionary(fc.stringMatching(/^[a-z]{1,4}$/), fc.string()),
+    );
+    const keys = Object.keys(defaultSettings().kubernetes);
+    fc.assert(
+      fc.property(fc.dictionary(fc.constantFrom(...keys, "other"), value, { maxKeys: 6 }), (table) => {
+        const toml = stringify({ openshell: { version: 2, drivers: { kubernetes: table } } });
+        try {
+          parseSettings(toml, "x", "render");
+        } catch (error) {
+          expect(error).toBeInstanceOf(OpenShellError);
+          expect((error as OpenShellError).details.violations?.length).toBeGreaterThan(0);
+        }
+      }),
+    );
+  });
+});
+
+describe("settings that contradict each other", () => {
+  const tls = '[openshell.gateway.tls]\ncert_path = "/c"\nkey_path = "/k"\n';
+  const jwt = '[openshell.gateway.gateway_jwt]\nsigning_key_path = "/s"\npublic_key_path = "/p"\nkid_path = "/i"\n';
+  const endpoint = '[openshell.drivers.kubernetes]\ngrpc_endpoint = "https://g:1"\n';
+  const gateway = (lines: string) => `${head}[openshell.gateway]\n${lines}\n`;
+  const complete =
+    gateway('master_secret_path = "/m"') + tls.replace("key_path", 'client_ca_path = "/ca"\nkey_path') + jwt + endpoint;
+
+  it("are none in a complete file", () => {
+    expect(
+      parseSettings(`${complete}[openshell.gateway.mtls_auth]\nenabled = true\n`, "x").gateway.mtls_auth.enabled,
+    ).toBe(true);
+  });
+
+  it.each([
+    ["disable_tls = true listens", gateway("disable_tls = true") + tls],
+    ["the gateway listens with TLS but has no certificate", head],
+    ["mtls_auth.enabled = true needs TLS,", gateway("disable_tls = true\nmtls_auth.enabled = true")],
+    ["mtls_auth.enabled = true needs tls.client_ca_path", gateway("mtls_auth.enabled = true") + tls],
+    ["no user could connect", complete],
+    ["no supervisor could connect", head],
+    ["the keys of sandboxes are derived from a secret", head],
+    ["gateway_jwt.gateway_id and gateway_id of", head + jwt + '[openshell.drivers.kubernetes]\ngateway_id = "other"\n'],
+    [
+      "health_bind_address and bind_address are the same",
+      gateway('bind_address = "0.0.0.0:1"\nhealth_bind_address = "0.0.0.0:1"'),
+    ],
+    [
+      "metrics_bind_address and bind_address are the same",
+      gateway('bind_address = "0.0.0.0:1"\nmetrics_bind_address = "0.0.0.0:1"'),
+    ],
+    [
+      "metrics_bind_address and health_bind_address are the same",
+      gateway('health_bind_address = "0.0.0.0:1"\nmetrics_bind_address = "0.0.0.0:1"'),
+    ],
+    ["supervisors need grpc_endpoint", head],
+    ["grpc_endpoint is an http:// address", driver('grpc_endpoint = "http://g:1"')],
+  ])("are refused: %s", (sentence, toml) => {
+    const rule = settingRules.find((candidate) => candidate.sentence.startsWith(sentence));
+    expect(rule).toBeDefined();
+    expect(problems(toml, "serve")?.some((problem) => problem.endsWith(`: ${rule?.sentence}`))).toBe(true);
+  });
+
+  it("are all covered by the table above, and name every setting they read", () => {
+    expect(settingRules).toHaveLength(13);
+    for (const rule of settingRules) expect(rule.keys).toEqual(expect.arrayContaining(keysOf(rule.refusedWhen)));
+  });
+
+  it("are not complained about when one of them is wrong by itself", () => {
+    expect(problems(gateway('disable_tls = "yes"') + tls)).toEqual([
+      'openshell.gateway.disable_tls (line 4): expected true or false, found "yes"',
+    ]);
+  });
+
+  it("treats text, lists and tables alike as empty", () => {
+    for (const value of ["", [], {}, undefined, null]) expect(holds({ empty: "x" }, () => value)).toBe(true);
+    for (const value of ["a", [0], { a: 1 }, false, 0]) expect(holds({ empty: "x" }, () => value)).toBe(false);
+  });
+});
