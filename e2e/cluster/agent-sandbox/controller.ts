@@ -41,7 +41,7 @@ export class AgentSandboxController implements AsyncDisposable {
   readonly #client: KubeClient;
   readonly #log: Logger;
   readonly #resource: Resource<AgentSandbox>;
-  readonly #sandboxes: Informer<AgentSandbox>;
+  readonly #sandboxes;
   readonly #pods;
   readonly #claims;
   readonly #services;
@@ -68,7 +68,7 @@ export class AgentSandboxController implements AsyncDisposable {
         signal: this.#stop.signal,
         onError: (error) => log.warn({ err: error, resource: resource.plural }, "watch failed"),
       });
-    this.#sandboxes = inform(this.#resource);
+    this.#sandboxes = new Known(inform(this.#resource));
     this.#pods = new Known(inform(pods));
     this.#pods.informer.addIndex("owner", (pod) => [`${pod.metadata.namespace}/${controllerOf(pod)?.uid}`]);
     this.#claims = new Known(inform(persistentVolumeClaims));
@@ -80,7 +80,9 @@ export class AgentSandboxController implements AsyncDisposable {
     this.#stop.abort();
     await this.#queue.stop();
     await Promise.all(
-      [this.#sandboxes, this.#pods.informer, this.#claims.informer, this.#services.informer].map((i) => i.stop()),
+      [this.#sandboxes.informer, this.#pods.informer, this.#claims.informer, this.#services.informer].map((i) =>
+        i.stop(),
+      ),
     );
   }
 
@@ -89,10 +91,11 @@ export class AgentSandboxController implements AsyncDisposable {
   }
 
   async #start(): Promise<void> {
-    const informers = [this.#sandboxes, this.#pods.informer, this.#claims.informer, this.#services.informer];
+    const informers = [this.#sandboxes.informer, this.#pods.informer, this.#claims.informer, this.#services.informer];
     await Promise.all(informers.map((informer) => informer.synced));
-    for (const { metadata } of this.#sandboxes.list()) this.#queue.add(`${metadata.namespace}/${metadata.name}`);
-    this.#sandboxes.on("changed", ({ metadata }) => this.#queue.add(`${metadata.namespace}/${metadata.name}`));
+    for (const { metadata } of this.#sandboxes.informer.list())
+      this.#queue.add(`${metadata.namespace}/${metadata.name}`);
+    this.#sandboxes.informer.on("changed", ({ metadata }) => this.#queue.add(`${metadata.namespace}/${metadata.name}`));
     this.#pods.informer.on("changed", (pod, previous) => this.#wake(pod, previous));
     this.#services.informer.on("changed", (service, previous) => this.#wake(service, previous));
   }
@@ -107,14 +110,15 @@ export class AgentSandboxController implements AsyncDisposable {
       }
     }
     // A sandbox whose Pod's name is taken waits for that name.
-    if (this.#sandboxes.get(object.metadata.namespace, object.metadata.name)) {
+    if (this.#sandboxes.informer.get(object.metadata.namespace, object.metadata.name)) {
       this.#queue.add(`${object.metadata.namespace}/${object.metadata.name}`);
     }
   }
 
   async #reconcile(key: string): Promise<number | undefined> {
     const [namespace = "", name = ""] = key.split("/");
-    const sandbox = this.#sandboxes.get(namespace, name);
+    // What is gone for the watch is gone, though the answer to a late write of ours still says otherwise.
+    const sandbox = this.#sandboxes.informer.get(namespace, name) && this.#sandboxes.get(namespace, name);
     if (!sandbox || sandbox.metadata.deletionTimestamp) return undefined;
     let observed = this.#observe(sandbox);
     let errors: string[] = [];
@@ -162,13 +166,12 @@ export class AgentSandboxController implements AsyncDisposable {
     const after = await perform(this.#client, this.#resource, observed, action);
     const name = observed.sandbox.metadata.name;
     this.#log.debug({ sandbox: `${observed.sandbox.metadata.namespace}/${name}`, action: action.do }, "done");
-    // What a creation answered is known before the watch tells of it.
-    for (const pod of after.pods)
-      if (!observed.pods.includes(pod) && action.do === "create pod") this.#pods.created(pod);
-    for (const claim of after.claims) {
-      if (!observed.claims.includes(claim) && action.do === "create claim") this.#claims.created(claim);
-    }
-    if (after.service && action.do === "create service") this.#services.created(after.service);
+    // What a write answered is known before the watch tells of it. A deletion is not a write of the object.
+    if (action.do === "delete") return after;
+    for (const pod of after.pods) if (!observed.pods.includes(pod)) this.#pods.wrote(pod);
+    for (const claim of after.claims) if (!observed.claims.includes(claim)) this.#claims.wrote(claim);
+    if (after.service && after.service !== observed.service) this.#services.wrote(after.service);
+    if (after.sandbox !== observed.sandbox) this.#sandboxes.wrote(after.sandbox);
     return after;
   }
 
@@ -181,7 +184,9 @@ export class AgentSandboxController implements AsyncDisposable {
     const { namespace, name } = sandbox.metadata;
     const options = { subresource: "status", fieldManager: "agent-sandbox-controller" };
     try {
-      await this.#client.patch(this.#resource, namespace, name, { type: "merge", body }, options);
+      this.#sandboxes.wrote(
+        await this.#client.patch(this.#resource, namespace, name, { type: "merge", body }, options),
+      );
     } catch (error) {
       if (!isNotFound(error)) throw error;
     }

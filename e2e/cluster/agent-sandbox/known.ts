@@ -1,11 +1,11 @@
 import type { Informer, KubeObject, Live } from "../../../src/kube/index.ts";
 
-/** Milliseconds after which an informer that has not seen our own creation never will. */
+/** Milliseconds after which an informer that has not seen our own write never will. */
 export const forgetAfterMs = 10_000;
 
 /**
- * An informer's objects and, until it has seen them, the answers to our own creations. Without these a pass that follows a
- * creation closely would take a Pod that was just made for one that does not exist.
+ * An informer's objects and, until it has seen them, the answers to our own writes. Without these a pass that closely
+ * follows a write would make the Pod or write the status a second time.
  */
 export class Known<T extends KubeObject> {
   readonly informer: Informer<T>;
@@ -13,10 +13,12 @@ export class Known<T extends KubeObject> {
 
   constructor(informer: Informer<T>) {
     this.informer = informer;
-    informer.on("changed", ({ metadata }) => {
-      const key = `${metadata.namespace}/${metadata.name}`;
-      if (this.#written.get(key)?.object.metadata.uid === metadata.uid) this.#written.delete(key);
-    });
+    informer.on("deleted", (object) => this.#forget(object));
+    for (const type of ["added", "modified"] as const) {
+      informer.on(type, (object) => {
+        if (!isOlder(object, this.#written.get(keyOf(object))?.object)) this.#forget(object);
+      });
+    }
   }
 
   get(namespace: string, name: string): Live<T> | undefined {
@@ -30,12 +32,17 @@ export class Known<T extends KubeObject> {
     return [...found.values()];
   }
 
-  /** To be called with the answer to a creation. */
-  created(object: Live<T>): void {
-    const { namespace, name, uid } = object.metadata;
+  /** To be called with the answer to a creation or a patch. */
+  wrote(object: Live<T>): void {
     // The watch may have been faster than the answer.
-    if (this.informer.get(namespace, name)?.metadata.uid === uid) return;
-    this.#written.set(`${namespace}/${name}`, { object, at: performance.now() });
+    const seen = this.informer.get(object.metadata.namespace, object.metadata.name);
+    if (seen?.metadata.uid === object.metadata.uid && !isOlder(seen, object)) return;
+    this.#written.set(keyOf(object), { object, at: performance.now() });
+  }
+
+  #forget(object: Live<T>): void {
+    const key = keyOf(object);
+    if (this.#written.get(key)?.object.metadata.uid === object.metadata.uid) this.#written.delete(key);
   }
 
   #recent(): ReadonlyMap<string, { readonly object: Live<T> }> {
@@ -43,4 +50,14 @@ export class Known<T extends KubeObject> {
     for (const [key, { at }] of this.#written) if (now - at > forgetAfterMs) this.#written.delete(key);
     return this.#written;
   }
+}
+
+/** Resource versions of one resource count up: https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions */
+function isOlder(object: Live<KubeObject>, than: Live<KubeObject> | undefined): boolean {
+  if (than === undefined || object.metadata.uid !== than.metadata.uid) return false;
+  return BigInt(object.metadata.resourceVersion) < BigInt(than.metadata.resourceVersion);
+}
+
+function keyOf({ metadata }: Live<KubeObject>): string {
+  return `${metadata.namespace}/${metadata.name}`;
 }
