@@ -36,6 +36,8 @@ export interface WaitOptions {
   readonly name: string;
   /** The sandbox that is meant; another one of the same name counts as gone. */
   readonly id: string;
+  /** As the call that began the change returned it: the first thing to show. */
+  readonly initial?: SandboxData;
   readonly progress: ProgressLine;
   readonly signal: AbortSignal;
   /** @default no end */
@@ -51,14 +53,18 @@ export async function waitFor(goal: WaitGoal, options: WaitOptions): Promise<San
   const { name, progress } = options;
   const timeout = options.timeoutMs === undefined ? undefined : AbortSignal.timeout(options.timeoutMs);
   const signal = timeout === undefined ? options.signal : AbortSignal.any([options.signal, timeout]);
-  let last: SandboxData | undefined;
+  let last = options.initial;
+  const show = (sandbox: SandboxData) => {
+    const reasons = reasonsOf(sandbox);
+    progress.show(`${name}: ${sandbox.phase}${reasons === "" ? "" : ` (${reasons})`}`);
+  };
+  if (last !== undefined && !goal.phases.includes(last.phase)) show(last);
   try {
     for await (const sandbox of follow(options, signal)) {
       last = sandbox;
       if (goal.phases.includes(sandbox.phase)) return sandbox;
       if (goal.failures.includes(sandbox.phase)) throw failed(sandbox, goal);
-      const reasons = reasonsOf(sandbox);
-      progress.show(`${name}: ${sandbox.phase}${reasons === "" ? "" : ` (${reasons})`}`);
+      show(sandbox);
     }
     if (goal.gone) return undefined;
     throw new OpenShellError("not-found", `the sandbox "${name}" was deleted while it was waited for`);

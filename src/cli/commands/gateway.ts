@@ -1,0 +1,159 @@
+/** `openshell gateway add|use|list|remove`: the gateways this user knows. */
+import { execFile } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import { promisify } from "node:util";
+import { parse } from "yaml";
+import { z } from "zod";
+import { OpenShellError } from "../../common/errors.ts";
+import { type CommandContext, outputFormat } from "../context.ts";
+import { type GatewayCertificates, parseEndpoint } from "../gateways.ts";
+import { printResult, tableOf } from "../output.ts";
+import { write } from "../terminal.ts";
+
+export interface GatewayAddOptions {
+  readonly endpoint: string;
+  readonly ca?: string;
+  readonly cert?: string;
+  readonly key?: string;
+  readonly fromSecret?: string;
+  readonly fromKubernetes?: string;
+}
+
+export async function addGateway(context: CommandContext, name: string, options: GatewayAddOptions): Promise<void> {
+  const endpoint = parseEndpoint(options.endpoint);
+  const certificates = await certificatesFrom(options, context);
+  if (certificates !== undefined && !endpoint.tls) {
+    throw new OpenShellError(
+      "invalid-argument",
+      "certificates are of no use with an http:// endpoint: write https://, or leave them out",
+    );
+  }
+  const known = await context.gateways.list();
+  await context.gateways.add(name, endpoint, certificates);
+  if (known.length === 0 || (await context.gateways.active()) === undefined) await context.gateways.use(name);
+  const active = (await context.gateways.active()) === name;
+  await write(
+    context.terminal.stdout,
+    `Gateway ${name} (${endpoint.url}) added${active ? " and in use" : `; "openshell gateway use ${name}" makes it the one in use`}.\n`,
+  );
+}
+
+export async function useGateway(context: CommandContext, name: string): Promise<void> {
+  await context.gateways.use(name);
+  await write(context.terminal.stdout, `Gateway ${name} is in use.\n`);
+}
+
+export async function removeGateway(context: CommandContext, name: string): Promise<void> {
+  await context.gateways.remove(name);
+  await write(context.terminal.stdout, `Gateway ${name} removed.\n`);
+}
+
+export async function listGateways(context: CommandContext, options: { readonly output?: string }): Promise<void> {
+  const active = await context.gateways.active();
+  const rows = (await context.gateways.list()).map(({ name, metadata }) => ({
+    name,
+    endpoint: metadata.gateway_endpoint,
+    auth_mode: metadata.auth_mode ?? "mtls",
+    active: name === active,
+  }));
+  await printResult(context.terminal, outputFormat(options.output), rows, () =>
+    tableOf(
+      [
+        { heading: "NAME", cell: (one) => one.name },
+        { heading: "ENDPOINT", cell: (one) => one.endpoint },
+        { heading: "AUTH", cell: (one) => one.auth_mode },
+        { heading: "IN USE", cell: (one) => (one.active ? "*" : "") },
+      ],
+      rows,
+    ),
+  );
+}
+
+async function certificatesFrom(
+  options: GatewayAddOptions,
+  context: CommandContext,
+): Promise<GatewayCertificates | undefined> {
+  const files = [options.ca, options.cert, options.key].some((one) => one !== undefined);
+  const sources = [files, options.fromSecret !== undefined, options.fromKubernetes !== undefined];
+  if (sources.filter(Boolean).length > 1) {
+    throw new OpenShellError(
+      "invalid-argument",
+      "take the certificates from one place: --ca/--cert/--key, --from-secret or --from-kubernetes",
+    );
+  }
+  if (options.fromSecret !== undefined) return fromSecret(await readText(options.fromSecret), options.fromSecret);
+  if (options.fromKubernetes !== undefined) return fromKubernetes(options.fromKubernetes, context);
+  if (!files) return undefined;
+  const { ca, cert, key } = options;
+  if (ca === undefined || (cert === undefined) !== (key === undefined)) {
+    throw new OpenShellError("invalid-argument", "give --ca, and --cert and --key together");
+  }
+  return {
+    ca: await readText(ca),
+    ...(cert === undefined ? {} : { cert: await readText(cert) }),
+    ...(key === undefined ? {} : { key: await readText(key) }),
+  };
+}
+
+/** A Secret as `kubectl get secret -o yaml` or `-o json` prints it. */
+const secretSchema = z.object({
+  data: z.record(z.string(), z.string()).optional(),
+  stringData: z.record(z.string(), z.string()).optional(),
+});
+
+/**
+ * @throws invalid-argument when it is no Secret with ca.crt, tls.crt and tls.key
+ */
+export function fromSecret(text: string, where: string): GatewayCertificates {
+  let value: unknown;
+  try {
+    value = parse(text);
+  } catch (cause) {
+    throw new OpenShellError("invalid-argument", `${where} is neither YAML nor JSON`, { cause });
+  }
+  const secret = secretSchema.safeParse(value);
+  const entry = (key: string) => {
+    const plain = secret.data?.stringData?.[key];
+    const encoded = secret.data?.data?.[key];
+    const found = plain ?? (encoded === undefined ? undefined : Buffer.from(encoded, "base64").toString());
+    if (found) return found;
+    throw new OpenShellError(
+      "invalid-argument",
+      `${where} has no ${key}: expected the Secret that the chart makes for clients, with ca.crt, tls.crt and tls.key`,
+    );
+  };
+  return { ca: entry("ca.crt"), cert: entry("tls.crt"), key: entry("tls.key") };
+}
+
+async function fromKubernetes(reference: string, { terminal }: CommandContext): Promise<GatewayCertificates> {
+  const [namespace, name, ...rest] = reference.split("/");
+  if (!namespace || !name || rest.length > 0) {
+    throw new OpenShellError("invalid-argument", `--from-kubernetes "${reference}": write it as NAMESPACE/SECRET`);
+  }
+  try {
+    const { stdout } = await promisify(execFile)("kubectl", ["-n", namespace, "get", "secret", name, "-o", "json"], {
+      env: { ...terminal.env } as NodeJS.ProcessEnv,
+      signal: terminal.signal,
+      timeout: 30_000,
+    });
+    return fromSecret(stdout, `the Secret ${reference}`);
+  } catch (error) {
+    if (error instanceof OpenShellError) throw error;
+    const { code, stderr } = error as NodeJS.ErrnoException & { stderr?: string };
+    throw new OpenShellError(
+      "failed-precondition",
+      code === "ENOENT"
+        ? "--from-kubernetes needs kubectl on the PATH; without it save the Secret and use --from-secret FILE"
+        : `kubectl cannot read the Secret ${reference}: ${stderr?.trim().split("\n").at(-1) || (error as Error).message}`,
+      { cause: error },
+    );
+  }
+}
+
+async function readText(path: string): Promise<string> {
+  try {
+    return await readFile(path, "utf8");
+  } catch (cause) {
+    throw new OpenShellError("not-found", `cannot read ${path}: ${(cause as Error).message}`, { cause });
+  }
+}

@@ -1,0 +1,208 @@
+/** `openshell sandbox create|list|get|stop|start|delete`. */
+import { OpenShellError } from "../../common/errors.ts";
+import { openshell } from "../../wire/index.ts";
+import { parseSeconds, parseUpload } from "../arguments.ts";
+import type { Connection } from "../connection.ts";
+import { type CommandContext, outputFormat } from "../context.ts";
+import { oneLine, printResult, propertiesOf, tableOf } from "../output.ts";
+import { type SandboxData, sandboxColumns, sandboxData, sandboxProperties } from "../sandbox-view.ts";
+import { type CreateOptions, createRequest } from "../spec.ts";
+import { write } from "../terminal.ts";
+import { untilDeleted, untilReady, untilStopped, type WaitGoal, waitFor } from "../wait.ts";
+import { uploadPath } from "./files.ts";
+
+interface OutputOption {
+  readonly output?: string;
+}
+
+interface WaitOption {
+  /** False with --no-wait. */
+  readonly wait: boolean;
+  /** Seconds. */
+  readonly timeout: string;
+}
+
+export interface SandboxCreateOptions extends CreateOptions, OutputOption {
+  readonly detach?: boolean;
+  readonly timeout: string;
+  readonly upload: readonly string[];
+}
+
+export async function createSandbox(
+  context: CommandContext,
+  options: SandboxCreateOptions,
+  command: readonly string[],
+): Promise<void> {
+  const format = outputFormat(options.output);
+  if (options.detach && options.upload.length > 0) {
+    throw new OpenShellError("invalid-argument", "--upload needs a sandbox that is ready: leave --detach out");
+  }
+  const request = createRequest(options, context.workspace, command);
+  using connection = await context.connect();
+  const { sandbox } = await connection.client.createSandbox(request, context.call);
+  if (!sandbox?.metadata?.id) throw new OpenShellError("internal", "the gateway made no sandbox and gave no reason");
+  let data = sandboxData(sandbox);
+  if (!options.detach) {
+    try {
+      data = (await waitOn(context, connection, data, untilReady, options.timeout)) ?? data;
+    } catch (error) {
+      if (context.terminal.signal.aborted) {
+        const { name } = data;
+        context.terminal.stderr.write(`The sandbox ${name} goes on; "openshell sandbox delete ${name}" removes it.\n`);
+      }
+      throw error;
+    }
+    for (const text of options.upload) {
+      const { local, destination } = parseUpload(text);
+      await uploadPath(context, connection, data.name, local, destination);
+    }
+  }
+  await printResult(context.terminal, format, data, () => tableOf(sandboxColumns(new Date(), false), [data]));
+}
+
+export async function getSandbox(context: CommandContext, name: string, options: OutputOption): Promise<void> {
+  const format = outputFormat(options.output);
+  using connection = await context.connect();
+  const data = await fetchSandbox(context, connection, name);
+  await printResult(context.terminal, format, data, () => propertiesOf(sandboxProperties(data)));
+}
+
+export interface ListOptions extends OutputOption {
+  readonly ids?: boolean;
+  readonly names?: boolean;
+  readonly selector?: string;
+  readonly allWorkspaces?: boolean;
+}
+
+export async function listSandboxes(context: CommandContext, options: ListOptions): Promise<void> {
+  const format = outputFormat(options.output);
+  using connection = await context.connect();
+  const sandboxes = await fetchSandboxes(context, connection, options);
+  if (options.ids || options.names) {
+    const lines = sandboxes.map((one) => `${options.ids ? one.id : one.name}\n`);
+    return write(context.terminal.stdout, lines.join(""));
+  }
+  await printResult(context.terminal, format, sandboxes, () =>
+    sandboxes.length === 0
+      ? `No sandboxes in ${options.allWorkspaces ? "any workspace" : `the workspace ${context.workspace}`}.`
+      : tableOf(sandboxColumns(new Date(), options.allWorkspaces ?? false), sandboxes),
+  );
+}
+
+export async function stopSandbox(context: CommandContext, name: string, options: WaitOption & OutputOption) {
+  await changeSandbox(context, name, options, untilStopped, (connection) =>
+    connection.client.stopSandbox({ workspaceScope: context.workspaceScope, name }, context.call),
+  );
+}
+
+export async function startSandbox(context: CommandContext, name: string, options: WaitOption & OutputOption) {
+  await changeSandbox(context, name, options, untilReady, (connection) =>
+    connection.client.startSandbox({ workspaceScope: context.workspaceScope, name }, context.call),
+  );
+}
+
+async function changeSandbox(
+  context: CommandContext,
+  name: string,
+  options: WaitOption & OutputOption,
+  goal: WaitGoal,
+  change: (connection: Connection) => Promise<openshell.SandboxResponse>,
+): Promise<void> {
+  const format = outputFormat(options.output);
+  using connection = await context.connect();
+  const { sandbox } = await change(connection);
+  let data = sandbox === undefined ? await fetchSandbox(context, connection, name) : sandboxData(sandbox);
+  if (options.wait) data = (await waitOn(context, connection, data, goal, options.timeout)) ?? data;
+  await printResult(context.terminal, format, data, () => tableOf(sandboxColumns(new Date(), false), [data]));
+}
+
+export interface DeleteOptions extends WaitOption {
+  readonly all?: boolean;
+  readonly ignoreMissing?: boolean;
+}
+
+export async function deleteSandboxes(
+  context: CommandContext,
+  names: readonly string[],
+  options: DeleteOptions,
+): Promise<void> {
+  if ((names.length === 0) !== (options.all === true)) {
+    throw new OpenShellError("invalid-argument", "name the sandboxes to delete, or write --all for every one of them");
+  }
+  using connection = await context.connect();
+  const wanted = options.all ? (await fetchSandboxes(context, connection, {})).map(({ name }) => name) : names;
+  const failures: OpenShellError[] = [];
+  for (const name of wanted) {
+    try {
+      await deleteOne(context, connection, name, options);
+    } catch (error) {
+      if (wanted.length === 1 || context.terminal.signal.aborted) throw error;
+      failures.push(OpenShellError.from(error));
+    }
+  }
+  const [first] = failures;
+  if (first !== undefined) {
+    const others = failures.length === 1 ? "" : ` (and ${failures.length - 1} more)`;
+    throw new OpenShellError(first.code, `${first.message}${others}`, { cause: first });
+  }
+}
+
+async function deleteOne(context: CommandContext, connection: Connection, name: string, options: DeleteOptions) {
+  const { outcome, sandboxId } = await connection.client.deleteSandbox(
+    { workspaceScope: context.workspaceScope, name, allowMissing: options.ignoreMissing ?? false },
+    context.call,
+  );
+  if (outcome === openshell.DeletionOutcome.ACCEPTED && options.wait) {
+    await waitOn(context, connection, { name, id: sandboxId }, untilDeleted, options.timeout);
+  }
+  const accepted = outcome === openshell.DeletionOutcome.ACCEPTED && !options.wait;
+  const absent = outcome === openshell.DeletionOutcome.ALREADY_ABSENT;
+  const what = absent ? "was not there" : accepted ? "is being deleted" : "deleted";
+  await write(context.terminal.stdout, `Sandbox ${oneLine(name)} ${what}.\n`);
+}
+
+async function fetchSandbox(context: CommandContext, { client }: Connection, name: string): Promise<SandboxData> {
+  const { sandbox } = await client.getSandbox({ workspaceScope: context.workspaceScope, name }, context.call);
+  if (sandbox === undefined) throw new OpenShellError("not-found", `there is no sandbox "${name}"`);
+  return sandboxData(sandbox);
+}
+
+async function fetchSandboxes(
+  context: CommandContext,
+  { client }: Connection,
+  { selector, allWorkspaces }: ListOptions,
+): Promise<SandboxData[]> {
+  const workspaceScope = allWorkspaces
+    ? { selection: { case: "allWorkspaces" as const, value: {} } }
+    : context.workspaceScope;
+  const found: SandboxData[] = [];
+  let pageToken = "";
+  do {
+    const request = { workspaceScope, pageSize: 100, pageToken, labelSelector: selector ?? "" };
+    const page = await client.listSandboxes(request, context.call);
+    found.push(...page.sandboxes.map(sandboxData));
+    if (page.nextPageToken === pageToken) break;
+    pageToken = page.nextPageToken;
+  } while (pageToken !== "");
+  return found;
+}
+
+function waitOn(
+  context: CommandContext,
+  { client }: Connection,
+  sandbox: SandboxData | Pick<SandboxData, "name" | "id">,
+  goal: WaitGoal,
+  timeout: string,
+): Promise<SandboxData | undefined> {
+  const timeoutMs = parseSeconds("--timeout", timeout);
+  return waitFor(goal, {
+    client,
+    workspace: context.workspace,
+    name: sandbox.name,
+    id: sandbox.id,
+    ...("phase" in sandbox ? { initial: sandbox } : {}),
+    progress: context.progress,
+    signal: context.terminal.signal,
+    ...(timeoutMs === undefined ? {} : { timeoutMs }),
+  });
+}

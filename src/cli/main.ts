@@ -1,0 +1,33 @@
+import { readFileSync } from "node:fs";
+import { run } from "./program.ts";
+
+// gRPC's library names an IP address as TLS server name, which Node.js remarks on; standard error belongs to the command.
+process.noDeprecation = true;
+
+const interrupted = new AbortController();
+for (const signal of ["SIGINT", "SIGTERM"] as const) {
+  // The first asks for an orderly end, the second is the system's own.
+  process.once(signal, () => interrupted.abort());
+}
+// `openshell … | head`: the reader has seen enough.
+process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+  if (error.code !== "EPIPE") throw error;
+  process.exit(128 + 13);
+});
+
+const { version } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as {
+  version: string;
+};
+const code = await run(
+  process.argv.slice(2),
+  {
+    stdin: process.stdin,
+    stdout: process.stdout,
+    stderr: process.stderr,
+    env: process.env,
+    signal: interrupted.signal,
+  },
+  version,
+);
+// Standard input may still be open for reading: nothing waits for it any more.
+process.stdout.write("", () => process.exit(code));

@@ -1,0 +1,29 @@
+#!/usr/bin/env node
+// Starts the command line on the Node.js of this project: the one that was called may be too old to run TypeScript.
+import { spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+
+const oldestMajor = 24;
+const main = fileURLToPath(new URL("main.ts", import.meta.url));
+const own = fileURLToPath(new URL("../../node_modules/.bin/node", import.meta.url));
+
+if (Number(process.versions.node.split(".")[0]) >= oldestMajor) {
+  process.argv[1] = main;
+  await import("./main.ts");
+} else if (existsSync(own)) {
+  const child = spawn(own, [main, ...process.argv.slice(2)], { stdio: "inherit" });
+  // The child is in the same group and hears the keyboard itself; this one only waits for it.
+  process.on("SIGINT", () => {});
+  process.on("SIGTERM", () => child.kill("SIGTERM"));
+  child.on("exit", (code, signal) => {
+    if (signal === null) process.exit(code);
+    process.removeAllListeners(signal);
+    process.kill(process.pid, signal);
+  });
+} else {
+  process.stderr.write(
+    `openshell: this is Node.js ${process.versions.node} and ${oldestMajor} is needed; run "npm ci" in the repository, which brings it\n`,
+  );
+  process.exitCode = 1;
+}

@@ -1,0 +1,450 @@
+import { readdir, readFile, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { PassThrough } from "node:stream";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { bytesOf, type Outcome, type RunOptions, TestGateway, TestUser } from "./_test-gateway.ts";
+import { listForPacking, packed } from "./files/pack.ts";
+
+let user: TestUser;
+let gateway: TestGateway;
+
+beforeEach(async () => {
+  user = await TestUser.create();
+  gateway = await new TestGateway().start();
+});
+afterEach(async () => {
+  await gateway[Symbol.asyncDispose]();
+  await user[Symbol.asyncDispose]();
+});
+
+/** A command line at the test gateway. */
+function openshell(line: string, options: RunOptions = {}): Promise<Outcome> {
+  return user.openshell(line.split(" "), {
+    ...options,
+    env: { OPENSHELL_GATEWAY_ENDPOINT: gateway.endpoint, ...options.env },
+  });
+}
+
+describe("the command line itself", () => {
+  it.each([
+    ["", 2, "Usage: openshell"],
+    ["sandbox", 2, "Usage: openshell sandbox"],
+    ["sandbox lst", 2, "openshell: unknown command 'lst' (Did you mean one of list, ls?)\n"],
+    ["sandbox get", 2, "openshell: missing required argument 'name'\n"],
+    ["sandbox list --colour", 2, "openshell: unknown option '--colour'\n"],
+    ["sandbox list -o xml", 2, 'openshell: -o "xml": expected one of table, json, yaml\n'],
+    ["sandbox exec", 125, "openshell: name the sandbox to run the command in\n"],
+    ["sandbox exec box", 125, "openshell: what should run in box? Write it after --"],
+    ["sandbox exec --shell", 125, "openshell: unknown option '--shell'"],
+    ["sandbox create --env A", 2, 'openshell: --env "A": write it as KEY=VALUE\n'],
+    ["sandbox create --restart sometimes", 2, "Allowed choices are never, on-failure, always"],
+    ["sandbox create --timeout soon", 2, 'openshell: --timeout "soon": expected seconds, such as 30'],
+    ["sandbox create --gpu=none", 2, 'openshell: --gpu "none": expected how many'],
+    ["sandbox create --driver-config-json {oops", 2, "openshell: --driver-config-json is not JSON: "],
+    ["sandbox create --driver-config-json []", 2, "openshell: --driver-config-json must be a JSON object"],
+    ["sandbox delete", 2, "openshell: name the sandboxes to delete, or write --all"],
+    ["sandbox get box --request-timeout -1", 2, "openshell: --request-timeout"],
+    ["gateway list -- ls", 0, ""],
+  ])('answers "%s" with code %i', async (line, code, start) => {
+    const outcome = await user.openshell(line === "" ? [] : line.split(" "), {
+      env: { OPENSHELL_GATEWAY_ENDPOINT: gateway.endpoint },
+    });
+    expect(outcome.stderr).toContain(start);
+    expect(outcome.code).toBe(code);
+    if (start.startsWith("openshell:")) expect(outcome.stderr.trim().split("\n")).toHaveLength(1);
+  });
+
+  it("prints help and version on standard output with code 0", async () => {
+    expect(await openshell("--version")).toEqual({ code: 0, stdout: "0.1.0\n", stderr: "" });
+    expect((await openshell("sandbox create --help")).stdout).toContain("--driver-config-json");
+  });
+
+  it("takes global options before and after the command", async () => {
+    gateway.put("box", "READY");
+    for (const line of [`-g x sandbox get box -o json`, `sandbox get box -o json -g x`]) {
+      const { code, stderr } = await openshell(line, { env: { OPENSHELL_GATEWAY_ENDPOINT: "" } });
+      expect([code, stderr]).toEqual([3, expect.stringContaining('there is no gateway "x"')]);
+    }
+  });
+
+  it("explains a failure further with --verbose", async () => {
+    expect((await openshell("sandbox get nobody -v")).stderr).toContain("OpenShellError: sandbox nobody not found");
+    expect((await openshell("sandbox get nobody")).stderr).toBe("openshell: sandbox nobody not found\n");
+  });
+});
+
+describe("known gateways", () => {
+  const add = (name: string, rest = "") =>
+    user.openshell(`gateway add ${name} --endpoint http://127.0.0.1:7443${rest}`.split(" "));
+
+  it("are files that other clients read too, private and whole", async () => {
+    expect((await add("local")).stdout).toBe("Gateway local (http://127.0.0.1:7443) added and in use.\n");
+    const directory = join(user.home, "config", "openshell");
+    expect(JSON.parse(await readFile(join(directory, "gateways", "local", "metadata.json"), "utf8"))).toEqual({
+      name: "local",
+      gateway_endpoint: "http://127.0.0.1:7443",
+      is_remote: false,
+      gateway_port: 7443,
+      auth_mode: "plaintext",
+    });
+    expect(await readFile(join(directory, "active_gateway"), "utf8")).toBe("local\n");
+    expect((await stat(join(directory, "gateways", "local", "metadata.json"))).mode & 0o777).toBe(0o600);
+    expect(await readdir(join(directory, "gateways", "local"))).toEqual(["metadata.json"]);
+  });
+
+  it("are listed, chosen and forgotten", async () => {
+    await add("one");
+    await add("two");
+    expect((await user.openshell(["gateway", "use", "two"])).stdout).toBe("Gateway two is in use.\n");
+    expect(JSON.parse((await user.openshell(["gateway", "list", "-o", "json"])).stdout)).toEqual([
+      { name: "one", endpoint: "http://127.0.0.1:7443", auth_mode: "plaintext", active: false },
+      { name: "two", endpoint: "http://127.0.0.1:7443", auth_mode: "plaintext", active: true },
+    ]);
+    expect((await user.openshell(["gateway", "remove", "two"])).code).toBe(0);
+    expect((await user.openshell(["status"])).stderr).toContain("no gateway is chosen");
+    expect(await user.openshell(["gateway", "use", "two"])).toMatchObject({
+      code: 3,
+      stderr: 'openshell: there is no gateway "two"; known are one\n',
+    });
+  });
+
+  it("are chosen by flag, then environment, then the file", async () => {
+    await user.openshell(["gateway", "add", "live", "--endpoint", gateway.endpoint]);
+    await user.openshell(["gateway", "add", "dead", "--endpoint", "http://127.0.0.1:1"]);
+    const status = async (args: string[], env: Record<string, string>) =>
+      (await user.openshell(["status", ...args], { env })).code;
+    expect(await status([], {})).toBe(0);
+    expect(await status([], { OPENSHELL_GATEWAY: "dead" })).toBe(5);
+    expect(await status(["-g", "live"], { OPENSHELL_GATEWAY: "dead" })).toBe(0);
+    expect(await status(["--gateway-endpoint", gateway.endpoint], { OPENSHELL_GATEWAY: "dead" })).toBe(0);
+  });
+
+  it.each([
+    ["gateway add x --endpoint 127.0.0.1:8080", "is not an endpoint: write it as https://HOST:PORT"],
+    ["gateway add x --endpoint https://h:1/path", "may hold only a scheme, a host and a port"],
+    ["gateway add ../x --endpoint https://h:1", "cannot be a gateway's name"],
+    ["gateway add x --endpoint https://h:1 --ca /nowhere", "cannot read /nowhere"],
+    ["gateway add x --endpoint https://h:1 --cert a", "give --ca, and --cert and --key together"],
+    ["gateway add x --endpoint https://h:1 --ca a --from-secret b", "from one place"],
+    ["gateway add x --endpoint https://h:1 --from-kubernetes one", "write it as NAMESPACE/SECRET"],
+    ["gateway add x --endpoint https://h:1 --from-kubernetes a/b", "needs kubectl on the PATH"],
+  ])('refuses "%s" and leaves nothing half made', async (line, sentence) => {
+    const { code, stderr } = await user.openshell(line.split(" "), { env: { PATH: user.home } });
+    expect(stderr).toContain(sentence);
+    expect(code).not.toBe(0);
+    expect((await user.openshell(["gateway", "list", "-o", "json"])).stdout).toBe("[]\n");
+  });
+
+  it("refuses files that are no certificates", async () => {
+    const secret = join(user.home, "secret.json");
+    await writeFile(secret, JSON.stringify({ data: { "ca.crt": "eA==", "tls.crt": "eA==", "tls.key": "eA==" } }));
+    const add = ["gateway", "add", "x", "--endpoint", "https://h:1"];
+    expect((await user.openshell([...add, "--from-secret", secret])).stderr).toContain("the CA certificate is not PEM");
+    expect((await user.openshell([...add, "--ca", secret])).stderr).toContain("the CA certificate is not PEM");
+    await writeFile(secret, "data: {tls.crt: eA==}");
+    expect((await user.openshell([...add, "--from-secret", secret])).stderr).toContain("has no ca.crt");
+    await writeFile(secret, "{");
+    expect((await user.openshell([...add, "--from-secret", secret])).stderr).toContain("neither YAML nor JSON");
+  });
+
+  it("names the file when one was damaged", async () => {
+    await add("local");
+    await writeFile(join(user.home, "config", "openshell", "gateways", "local", "metadata.json"), "{");
+    const { code, stderr } = await user.openshell(["status"]);
+    expect([code, stderr]).toEqual([7, expect.stringMatching(/metadata\.json is not JSON; add the gateway again/)]);
+  });
+});
+
+describe("status", () => {
+  it("shows the gateway and the user", async () => {
+    const { code, stdout } = await openshell("status -o json");
+    expect(code).toBe(0);
+    expect(JSON.parse(stdout)).toMatchObject({ status: "HEALTHY", version: "0.1.0", user: "ada", roles: ["user"] });
+    expect((await openshell("status")).stdout).toMatch(/^Gateway: .*\nEndpoint: .*\nStatus: {4}HEALTHY\n/);
+  });
+
+  it("says what to do when the gateway cannot be reached", async () => {
+    const { code, stderr } = await openshell("status", { env: { OPENSHELL_GATEWAY_ENDPOINT: "http://127.0.0.1:1" } });
+    expect(code).toBe(5);
+    expect(stderr).toBe(
+      'openshell: cannot reach the gateway "http://127.0.0.1:1" at http://127.0.0.1:1: connection refused; is the gateway running, and the port forward to it open?\n',
+    );
+  });
+
+  it("notices that the gateway speaks no TLS", async () => {
+    const { code, stderr } = await openshell("status", {
+      env: { OPENSHELL_GATEWAY_ENDPOINT: gateway.endpoint.replace("http:", "https:") },
+    });
+    expect([code, stderr]).toEqual([5, expect.stringMatching(/does not speak TLS|was closed; does its endpoint/)]);
+  });
+});
+
+describe("sandbox create", () => {
+  it("waits until the sandbox is ready and says meanwhile why it is not", async () => {
+    const { code, stdout, stderr } = await openshell("sandbox create --name box");
+    expect(code).toBe(0);
+    expect(stderr).toContain("box: PROVISIONING (Unschedulable: no node fits)\n");
+    expect(stdout).toMatch(/^NAME +PHASE +AGE +IMAGE +REASON\nbox +READY/);
+  });
+
+  it("asks for what its options say", async () => {
+    const line =
+      'sandbox create --name box --from img:1 --label a=b --label c=d=e --env X=1 --cpu 500m --memory 1Gi --gpu=2 --runtime-class kata --driver-config-json {"kubernetes":{"pod":{"node_selector":{"k":"v"}}}} --restart always --tty --detach -- claude --flag -o json';
+    expect((await openshell(line)).code).toBe(0);
+    expect(gateway.requests[0]?.request).toMatchObject({
+      name: "box",
+      workspaceScope: { selection: { case: "workspace", value: "default" } },
+      labels: { a: "b", c: "d=e" },
+      spec: {
+        command: ["claude", "--flag", "-o", "json"],
+        environment: { X: "1" },
+        tty: true,
+        restartPolicy: 3,
+        resourceRequirements: { gpu: { count: 2 } },
+        template: {
+          image: "img:1",
+          runtimeClassName: "kata",
+          resources: { requests: { cpu: "500m", memory: "1Gi" }, limits: { cpu: "500m", memory: "1Gi" } },
+          driverConfig: { kubernetes: { pod: { node_selector: { k: "v" } } } },
+        },
+      },
+    });
+  });
+
+  it("prints one JSON object with the documented keys", async () => {
+    const { stdout } = await openshell("sandbox create --name box -o json --workspace default");
+    const data = JSON.parse(stdout);
+    expect(Object.keys(data).slice(0, 9)).toEqual([
+      "id",
+      "name",
+      "workspace",
+      "labels",
+      "annotations",
+      "resource_version",
+      "created_at",
+      "phase",
+      "current_policy_version",
+    ]);
+    expect(data).toMatchObject({ id: "id-box", phase: "READY", resource_version: 3 });
+  });
+
+  it("does not wait with --detach", async () => {
+    gateway.script = [["PROVISIONING"]];
+    expect(await openshell("sandbox create --name box --detach")).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining("PROVISIONING"),
+    });
+  });
+
+  it("ends with code 0 when the main process is done already", async () => {
+    gateway.script = [["PROVISIONING"], ["COMPLETED"]];
+    expect((await openshell("sandbox create -- true")).code).toBe(0);
+  });
+
+  it("ends with its own code and the reason when the sandbox fails", async () => {
+    gateway.script = [["PROVISIONING"], ["ERROR", "RuntimeClassNotFound: there is no RuntimeClass kata"]];
+    expect(await openshell("sandbox create --name box")).toMatchObject({
+      code: 8,
+      stdout: "",
+      stderr: expect.stringContaining(
+        'openshell: the sandbox "box" failed: RuntimeClassNotFound: there is no RuntimeClass kata\n',
+      ),
+    });
+    gateway.script = [["PROVISIONING"], ["ERROR"]];
+    expect((await openshell("sandbox create --name other -- false")).stderr).toContain("failed: exit code 3");
+  });
+
+  it("gives up after --timeout, says how far the sandbox is and leaves it", async () => {
+    gateway.script = [["PROVISIONING", "Unschedulable: no node fits"]];
+    const { code, stderr } = await openshell("sandbox create --name box --timeout 0.3");
+    expect(code).toBe(4);
+    expect(stderr).toContain(
+      'the sandbox "box" was not ready within 0.3 s: it is PROVISIONING (Unschedulable: no node fits); it goes on',
+    );
+    expect(gateway.sandboxes.has("box")).toBe(true);
+  });
+
+  it("ends at an interrupt and says that the sandbox goes on", async () => {
+    gateway.script = [["PROVISIONING"]];
+    const interrupt = new AbortController();
+    const running = openshell("sandbox create --name box", { signal: interrupt.signal });
+    while (gateway.watchers === 0) await new Promise((resolve) => setImmediate(resolve));
+    interrupt.abort();
+    expect(await running).toMatchObject({ code: 130, stderr: expect.stringContaining("The sandbox box goes on") });
+  });
+
+  it("reports a name that is taken", async () => {
+    gateway.put("box", "READY");
+    expect(await openshell("sandbox create --name box")).toMatchObject({
+      code: 7,
+      stderr: "openshell: sandbox box exists\n",
+    });
+  });
+
+  it("changes one line on a terminal, and colours nothing when NO_COLOR is set", async () => {
+    const coloured = await openshell("sandbox create --name box", { tty: true });
+    expect(coloured.stderr).toContain("\r\x1b[2K\x1b[2mbox: PROVISIONING");
+    expect(coloured.stderr.endsWith("\r\x1b[2K")).toBe(true);
+    const plain = await openshell("sandbox create --name other", { tty: true, env: { NO_COLOR: "1" } });
+    expect(plain.stdout).not.toContain("\x1b[");
+  });
+
+  it("shows what the gateway says without its control characters", async () => {
+    gateway.put("evil", "ERROR", "Bad: \x1b[31mred\x07\nsecond line");
+    const { stdout } = await openshell("sandbox list");
+    expect(stdout).toMatch(/Bad: +\[31mred second line\n$/);
+  });
+});
+
+describe("sandbox list, get, stop, start, delete", () => {
+  it("lists every page, of one workspace or of all", async () => {
+    for (const name of ["a", "b", "c", "d", "e"]) gateway.put(name, "READY");
+    expect((await openshell("sandbox list --names -l team=x")).stdout).toBe("a\nb\nc\nd\ne\n");
+    expect(gateway.requests[0]?.request).toMatchObject({ labelSelector: "team=x" });
+    expect((await openshell("sandbox list --ids -A")).stdout).toContain("id-e\n");
+    expect(gateway.requests.at(-1)?.request).toMatchObject({
+      workspaceScope: { selection: { case: "allWorkspaces" } },
+    });
+    expect((await openshell("sandbox list -A")).stdout).toMatch(/^WORKSPACE +NAME/);
+  });
+
+  it("says so when there are none, and prints an empty list as data", async () => {
+    expect((await openshell("sandbox list -w team")).stdout).toBe("No sandboxes in the workspace team.\n");
+    expect((await openshell("sandbox list -o yaml")).stdout).toBe("[]\n");
+  });
+
+  it("shows one sandbox with its conditions", async () => {
+    gateway.put("box", "PROVISIONING", "Unschedulable: no node fits");
+    expect((await openshell("sandbox get box")).stdout).toMatch(/Ready: +False {2}Unschedulable {2}no node fits/);
+    expect(await openshell("sandbox get nobody")).toMatchObject({ code: 3, stdout: "" });
+  });
+
+  it("waits until a sandbox has stopped, and until it runs again", async () => {
+    gateway.put("box", "READY");
+    expect((await openshell("sandbox stop box")).stdout).toContain("STOPPED");
+    expect((await openshell("sandbox start box")).stdout).toContain("READY");
+    expect((await openshell("sandbox stop box --no-wait")).stdout).toContain("STOPPING");
+  });
+
+  it("waits until a sandbox is gone", async () => {
+    gateway.put("a", "READY");
+    gateway.put("b", "ERROR");
+    expect(await openshell("sandbox delete a b")).toEqual({
+      code: 0,
+      stdout: "Sandbox a deleted.\nSandbox b deleted.\n",
+      stderr: expect.any(String),
+    });
+    expect(gateway.sandboxes.size).toBe(0);
+    expect((await openshell("sandbox delete a")).code).toBe(3);
+    expect((await openshell("sandbox delete a --ignore-missing")).stdout).toBe("Sandbox a was not there.\n");
+  });
+
+  it("deletes the others when one of several is missing, and fails all the same", async () => {
+    gateway.put("a", "READY");
+    expect(await openshell("sandbox delete missing a")).toMatchObject({ code: 3, stdout: "Sandbox a deleted.\n" });
+  });
+});
+
+describe("sandbox exec", () => {
+  beforeEach(() => gateway.put("box", "READY"));
+
+  it("has the command's streams and its exit code", async () => {
+    expect(await openshell("sandbox exec box -- ls -l /")).toEqual({ code: 42, stdout: "ls -l /", stderr: "warned" });
+    expect(await openshell("sandbox exec -n box ls -- -l")).toMatchObject({ stdout: "ls -l" });
+  });
+
+  it("hands options to the sandbox", async () => {
+    await openshell("sandbox exec box --workdir /tmp --env A=1 --timeout 1.5 --no-login-shell -w team -- id");
+    expect(gateway.requests[0]?.request).toMatchObject({
+      sandbox: "box",
+      workdir: "/tmp",
+      environment: { A: "1" },
+      executionTimeout: { seconds: 1n, nanos: 500_000_000 },
+      noLoginShell: true,
+      tty: false,
+      workspaceScope: { selection: { value: "team" } },
+    });
+  });
+
+  it("hands what is piped to the command", async () => {
+    expect(await openshell("sandbox exec box -- rev", { stdin: "abc" })).toEqual({
+      code: 7,
+      stdout: "cba",
+      stderr: "",
+    });
+  });
+
+  it("hands the keyboard over in raw mode, tells of a new size, and takes the keyboard back", async () => {
+    const modes: boolean[] = [];
+    const keyboard = Object.assign(new PassThrough(), { isTTY: true, setRawMode: (raw: boolean) => modes.push(raw) });
+    const stdout = Object.assign(new PassThrough(), { isTTY: true, columns: 100, rows: 30 });
+    const shown: Buffer[] = [];
+    stdout.on("data", (chunk: Buffer) => {
+      shown.push(chunk);
+      if (shown.length === 1) {
+        Object.assign(stdout, { columns: 120, rows: 40 }).emit("resize");
+        keyboard.write("\x04");
+      }
+    });
+    const running = openshell("sandbox exec box -- sh", { keyboard, stdout });
+    keyboard.write("ab");
+    expect((await running).code).toBe(7);
+    expect(Buffer.concat(shown).toString()).toBe("ba\x04");
+    expect(modes).toEqual([true, false]);
+    const [start, resize] = gateway.requests.map(({ request }) => request);
+    expect(start).toMatchObject({ tty: true, cols: 100, rows: 30 });
+    expect(resize).toMatchObject({ cols: 120, rows: 40 });
+  });
+
+  it("gives the keyboard back when the connection is lost", async () => {
+    const modes: boolean[] = [];
+    const keyboard = Object.assign(new PassThrough(), { isTTY: true, setRawMode: (raw: boolean) => modes.push(raw) });
+    const running = openshell("sandbox exec box --tty -- sh", { keyboard });
+    while (modes.length === 0) await new Promise((resolve) => setImmediate(resolve));
+    while (gateway.requests.length === 0) await new Promise((resolve) => setImmediate(resolve));
+    await gateway[Symbol.asyncDispose]();
+    expect((await running).code).toBe(125);
+    expect(modes).toEqual([true, false]);
+  });
+
+  it("wants a terminal for --tty", async () => {
+    expect(await openshell("sandbox exec box --tty -- sh", { stdin: "" })).toMatchObject({
+      code: 125,
+      stderr: expect.stringContaining("--tty needs a terminal"),
+    });
+  });
+});
+
+describe("sandbox upload and download", () => {
+  it("sends a file as a tar stream to a directory", async () => {
+    await writeFile(join(user.home, "notes.txt"), "hello");
+    const { code, stdout } = await openshell(`sandbox upload box ${join(user.home, "notes.txt")} docs`);
+    expect([code, stdout]).toEqual([0, "Uploaded 1 file (5 B) to /sandbox/docs in box.\n"]);
+    expect(gateway.requests[0]?.request).toMatchObject({ sandbox: "box", serviceId: "openshell.boundary.v1/files" });
+    expect(gateway.uploads.get("docs")?.toString()).toContain("notes.txt");
+  });
+
+  it("places a download here", async () => {
+    await writeFile(join(user.home, "notes.txt"), "hello");
+    gateway.downloads.set("docs/notes.txt", await bytesOf(packed(await listForPacking(join(user.home, "notes.txt")))));
+    const target = join(user.home, "copy.txt");
+    const { code, stdout } = await openshell(`sandbox download box docs/notes.txt ${target}`);
+    expect([code, stdout]).toEqual([0, `Downloaded 1 file (5 B) to ${target}.\n`]);
+    expect(await readFile(target, "utf8")).toBe("hello");
+  });
+
+  it("reports what is missing on either side", async () => {
+    expect(await openshell(`sandbox upload box ${join(user.home, "missing")}`)).toMatchObject({ code: 3 });
+    expect(await openshell(`sandbox download box missing ${join(user.home, "x")}`)).toMatchObject({
+      code: 3,
+      stderr: "openshell: there is no missing\n",
+    });
+  });
+
+  it("uploads with create when the sandbox is ready", async () => {
+    await writeFile(join(user.home, "notes.txt"), "hello");
+    const line = `sandbox create --name box --upload ${join(user.home, "notes.txt")}:in`;
+    expect((await openshell(line)).code).toBe(0);
+    expect(gateway.uploads.has("in")).toBe(true);
+  });
+});

@@ -1,0 +1,240 @@
+/** The command line: which commands and options there are. What they do is in commands/. */
+import { Command, CommanderError, Option } from "commander";
+import { OpenShellError } from "../common/errors.ts";
+import { splitCommand } from "./arguments.ts";
+import { execInSandbox } from "./commands/exec.ts";
+import { downloadFiles, uploadFiles } from "./commands/files.ts";
+import { addGateway, listGateways, removeGateway, useGateway } from "./commands/gateway.ts";
+import {
+  createSandbox,
+  deleteSandboxes,
+  getSandbox,
+  listSandboxes,
+  startSandbox,
+  stopSandbox,
+} from "./commands/sandbox.ts";
+import { showStatus } from "./commands/status.ts";
+import { CommandContext, type GlobalOptions } from "./context.ts";
+import { exitCodeOf, exitCodes } from "./exit-codes.ts";
+import { restartPolicies } from "./spec.ts";
+import { coloursFor, type Terminal } from "./terminal.ts";
+
+/**
+ * Runs one command line and says what went wrong in one line on standard error.
+ * @param argv without the program's own name
+ * @returns the exit code
+ */
+export async function run(argv: readonly string[], terminal: Terminal, version: string): Promise<number> {
+  const { own, command } = splitCommand(argv);
+  const outcome = { code: exitCodes.ok as number };
+  const program = createProgram(terminal, version, command, outcome);
+  const isExec = own.some((word, index) => word === "exec" && /^(sandbox|sb)$/.test(own[index - 1] ?? ""));
+  try {
+    if (own.length === 0) return usage(program);
+    await program.parseAsync([...own], { from: "user" });
+    return outcome.code;
+  } catch (error) {
+    if (error instanceof CommanderError) {
+      if (error.exitCode === 0) return exitCodes.ok;
+      if (error.code === "commander.help") return exitCodes.usage;
+      complain(terminal, error.message.replace(/^error: /, "").replace(/\n\((.*)\)$/, " ($1)"));
+      return isExec ? exitCodes.execFailed : exitCodes.usage;
+    }
+    if (terminal.signal.aborted) return exitCodes.interrupted;
+    const known = OpenShellError.from(error);
+    complain(terminal, sentenceOf(known));
+    if (program.opts<GlobalOptions>().verbose) terminal.stderr.write(`${traceOf(error)}\n`);
+    return isExec ? exitCodes.execFailed : exitCodeOf(known);
+  }
+}
+
+function createProgram(
+  terminal: Terminal,
+  version: string,
+  command: readonly string[] | undefined,
+  outcome: { code: number },
+): Command {
+  const program = new Command("openshell")
+    .description("Run autonomous agents in sandboxes on Kubernetes")
+    .version(version, "-V, --version", "print the version")
+    .helpOption("-h, --help", "show help")
+    .option("-g, --gateway <name>", "gateway to talk to ($OPENSHELL_GATEWAY; default: the one in use)")
+    .option("--gateway-endpoint <url>", "its endpoint, in place of the known one ($OPENSHELL_GATEWAY_ENDPOINT)")
+    .option("--gateway-insecure", "do not verify its certificate ($OPENSHELL_GATEWAY_INSECURE)")
+    .option("-w, --workspace <name>", 'workspace ($OPENSHELL_WORKSPACE; default: "default")')
+    .option("--request-timeout <seconds>", "for one call to the gateway (default: 30)")
+    .option("-v, --verbose", "say more when something fails")
+    .configureOutput({
+      writeOut: (text) => terminal.stdout.write(text),
+      writeErr: (text) => terminal.stderr.write(text),
+      outputError: () => {},
+    })
+    .exitOverride()
+    .showSuggestionAfterError();
+
+  const context = () => new CommandContext(terminal, program.opts<GlobalOptions>());
+  const refuseCommand = () => {
+    if (command === undefined) return;
+    throw new OpenShellError("invalid-argument", "only create and exec take a command after --");
+  };
+
+  const gateway = program.command("gateway").description("the gateways this user knows");
+  gateway
+    .command("add <name>")
+    .description("add a gateway, or replace one")
+    .requiredOption("--endpoint <url>", "https://HOST:PORT, or http://HOST:PORT for a gateway without TLS")
+    .option("--from-kubernetes <namespace/secret>", "take the certificates from a Secret, through kubectl")
+    .option("--from-secret <file>", "take them from a Secret that was saved as YAML or JSON")
+    .option("--ca <file>", "CA certificate of the gateway, PEM")
+    .option("--cert <file>", "client certificate, PEM")
+    .option("--key <file>", "client key, PEM")
+    .action((name, options) => {
+      refuseCommand();
+      return addGateway(context(), name, options);
+    });
+  gateway
+    .command("use <name>")
+    .description("choose the gateway that commands talk to")
+    .action((name) => useGateway(context(), name));
+  gateway
+    .command("list")
+    .alias("ls")
+    .description("list them")
+    .addOption(output())
+    .action((options) => listGateways(context(), options));
+  gateway
+    .command("remove <name>")
+    .alias("rm")
+    .description("forget a gateway and its certificates")
+    .action((name) => removeGateway(context(), name));
+
+  program
+    .command("status")
+    .description("whether the gateway answers, and who you are to it")
+    .addOption(output())
+    .action((options) => showStatus(context(), options));
+
+  const sandbox = program.command("sandbox").alias("sb").description("sandboxes");
+  sandbox
+    .command("create")
+    .usage("[options] [-- command...]")
+    .description("create a sandbox, and wait until it is ready; the command after -- is its main process")
+    .option("-n, --name <name>", "default: the gateway makes one up")
+    .option("--from <image>", "container image (default: the operator's)")
+    .option("--label <key=value>", "label; may be repeated", collect, [])
+    .option("--env <key=value>", "environment variable of its processes; may be repeated", collect, [])
+    .option("--cpu <amount>", "such as 500m or 2")
+    .option("--memory <amount>", "such as 512Mi or 4Gi")
+    .option("--gpu [count]", "one GPU, or as many as --gpu=COUNT says")
+    .option("--runtime-class <name>", "RuntimeClass of the workload, where the operator allows it")
+    .option("--driver-config-json <json>", "what the compute driver understands, by driver name")
+    .addOption(new Option("--restart <policy>", "of the main process").choices(Object.keys(restartPolicies)))
+    .option("--tty", "give the main process a terminal")
+    .option("--no-tty", "give it none (default)")
+    .option("--upload <local[:directory]>", "upload when it is ready; may be repeated", collect, [])
+    .option("--detach", "do not wait")
+    .addOption(waitTimeout())
+    .addOption(output())
+    .action((options) => createSandbox(context(), options, command ?? []));
+  sandbox
+    .command("list")
+    .alias("ls")
+    .description("list sandboxes")
+    .option("--names", "only names, one a line")
+    .option("--ids", "only ids, one a line")
+    .option("-l, --selector <labels>", "such as team=a,stage=dev")
+    .option("-A, --all-workspaces", "of every workspace")
+    .addOption(output())
+    .action((options) => listSandboxes(context(), options));
+  sandbox
+    .command("get <name>")
+    .description("show one sandbox")
+    .addOption(output())
+    .action((name, options) => getSandbox(context(), name, options));
+  sandbox
+    .command("exec [words...]")
+    .usage("[options] [name] -- command...")
+    .description("run a command in a sandbox; its exit code is this command's own")
+    .option("-n, --name <name>", "the sandbox, when it is not the first word")
+    .option("--workdir <directory>", "default: the sandbox's home")
+    .option("--env <key=value>", "may be repeated", collect, [])
+    .option("--timeout <seconds>", "kill the command after this time, exit code 124; 0 for never", "0")
+    .option("--tty", "with a terminal (default when this is run on one)")
+    .option("--no-tty", "without")
+    .option("--no-login-shell", "run it directly, not through a login shell")
+    .action(async (words: string[], { name, ...options }) => {
+      const [first, ...rest] = words;
+      const target: string | undefined = name ?? first;
+      if (target === undefined) throw new OpenShellError("invalid-argument", "name the sandbox to run the command in");
+      const prefix = name === undefined ? rest : words;
+      outcome.code = await execInSandbox(context(), target, [...prefix, ...(command ?? [])], options);
+    });
+  sandbox
+    .command("upload <name> <local> [directory]")
+    .description("copy a file or directory into a directory of the sandbox (default: its home)")
+    .action((name, local, directory) => uploadFiles(context(), name, local, directory));
+  sandbox
+    .command("download <name> <path> [local]")
+    .description("copy a file or directory of the sandbox to here, or to LOCAL")
+    .action((name, path, local) => downloadFiles(context(), name, path, local));
+  sandbox
+    .command("stop <name>")
+    .description("end its processes; its workspace stays")
+    .addOption(noWait())
+    .addOption(waitTimeout())
+    .addOption(output())
+    .action((name, options) => stopSandbox(context(), name, options));
+  sandbox
+    .command("start <name>")
+    .description("run a stopped sandbox again")
+    .addOption(noWait())
+    .addOption(waitTimeout())
+    .addOption(output())
+    .action((name, options) => startSandbox(context(), name, options));
+  sandbox
+    .command("delete [names...]")
+    .alias("rm")
+    .description("delete sandboxes and their workspaces")
+    .option("--all", "every sandbox of the workspace")
+    .option("--ignore-missing", "a sandbox that is not there is no error")
+    .addOption(noWait())
+    .addOption(waitTimeout())
+    .action((names, options) => deleteSandboxes(context(), names, options));
+
+  return program;
+}
+
+const output = () => new Option("-o, --output <format>", "table, json or yaml").default("table");
+const noWait = () => new Option("--no-wait", "return at once");
+const waitTimeout = () =>
+  new Option("--timeout <seconds>", "give up waiting after this time; 0 for never").default("300");
+
+function collect(value: string, before: string[]): string[] {
+  return [...before, value];
+}
+
+function usage(program: Command): number {
+  program.outputHelp({ error: true });
+  return exitCodes.usage;
+}
+
+function complain(terminal: Terminal, sentence: string): void {
+  const { red } = coloursFor(terminal.stderr, terminal.env);
+  terminal.stderr.write(`${red("openshell:")} ${sentence.replace(/\s*\n\s*/g, " ")}\n`);
+}
+
+/** The message, and every refused field that it does not name already. */
+function sentenceOf({ message, details }: OpenShellError): string {
+  const fields = (details.violations ?? [])
+    .filter(({ field, description }) => !message.includes(description) || !message.includes(field))
+    .map(({ field, description }) => (field === "" ? description : `${field}: ${description}`));
+  return fields.length === 0 ? message : `${message} (${fields.join("; ")})`;
+}
+
+function traceOf(error: unknown): string {
+  const lines: string[] = [];
+  for (let at: unknown = error; at !== undefined; at = at instanceof Error ? at.cause : undefined) {
+    lines.push(at instanceof Error ? (at.stack ?? at.message) : String(at));
+  }
+  return lines.join("\ncaused by: ");
+}
