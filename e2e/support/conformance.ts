@@ -1,0 +1,184 @@
+import { randomBytes } from "node:crypto";
+import type { JsonObject } from "@bufbuild/protobuf";
+import { inject } from "vitest";
+import { referenceOf, type workloadImages } from "../../images/references.ts";
+import {
+  type AgentSandbox,
+  type AgentSandboxVersion,
+  agentSandboxGroup,
+  createKubeClient,
+  Informer,
+  type KubeClient,
+  type KubeObject,
+  kubeconfigAccess,
+  type Live,
+  type Pod,
+  pods,
+  type Resource,
+  sandboxes,
+} from "../../src/kube/index.ts";
+import { labels } from "../../src/manifests/names.ts";
+import { kubectl, kubectlAttempt } from "../cluster/clients.ts";
+import type { Outcome, RunOptions } from "../cluster/exec.ts";
+import type { ClusterProvider } from "../cluster/provider.ts";
+import { selectProvider } from "../cluster/select.ts";
+import { GatewayAccess } from "./gateway-access.ts";
+import { imageValues, install, type Release, sharedRelease } from "./release.ts";
+import { TestSandbox } from "./test-sandbox.ts";
+
+declare module "vitest" {
+  interface ProvidedContext {
+    /** Path of the administrator's kubeconfig. */
+    kubeconfig: string;
+    providerName: string;
+    /** Digest of the gateway's image: its Pod is replaced when the image changes under the same tag. */
+    gatewayDigest: string;
+  }
+}
+
+export type WorkloadImage = (typeof workloadImages)[number];
+
+/** The two Pods of a sandbox, as the API server shows them. */
+export interface Pair {
+  readonly workload: Live<Pod>;
+  readonly supervisor: Live<Pod>;
+}
+
+export interface NewSandbox {
+  readonly image?: WorkloadImage;
+  readonly command?: readonly string[];
+  readonly runtimeClass?: string;
+  readonly environment?: Readonly<Record<string, string>>;
+  /** What the driver takes below `template.driver_config.kubernetes`. */
+  readonly driverConfig?: JsonObject;
+  /** `template.resources`. */
+  readonly resources?: JsonObject;
+}
+
+/** What a suite works with: the cluster, and the gateway that all suites share. */
+export class Conformance implements AsyncDisposable {
+  readonly kubeconfig: string;
+  readonly provider: ClusterProvider;
+  readonly release: Release;
+  readonly kube: KubeClient;
+  readonly gateway: GatewayAccess;
+  /** Every Pod of the sandboxes' namespace. */
+  readonly pods: Informer<Pod>;
+  /** Every Agent Sandbox there. */
+  readonly resources: Informer<AgentSandbox>;
+
+  private constructor(
+    parts: Pick<Conformance, "kubeconfig" | "provider" | "release" | "kube" | "gateway" | "pods" | "resources">,
+  ) {
+    this.kubeconfig = parts.kubeconfig;
+    this.provider = parts.provider;
+    this.release = parts.release;
+    this.kube = parts.kube;
+    this.gateway = parts.gateway;
+    this.pods = parts.pods;
+    this.resources = parts.resources;
+  }
+
+  static async open(release: Release = sharedRelease): Promise<Conformance> {
+    const kubeconfig = inject("kubeconfig");
+    const provider = await selectProvider(inject("providerName"));
+    const kube = await createKubeClient({
+      component: "openshell-conformance",
+      access: await kubeconfigAccess(kubeconfig),
+    });
+    const [version] = await kube.apiVersionsOf(agentSandboxGroup);
+    const namespace = release.sandboxNamespace;
+    const podInformer = new Informer({ client: kube, resource: pods, namespace });
+    const resource = sandboxes((version ?? "v1beta1") as AgentSandboxVersion);
+    const resources = new Informer({ client: kube, resource, namespace });
+    await Promise.all([podInformer.synced, resources.synced]);
+    const gateway = await GatewayAccess.open(kubeconfig, release);
+    return new Conformance({ kubeconfig, provider, release, kube, gateway, pods: podInformer, resources });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all([this.pods.stop(), this.resources.stop()]);
+    await this.gateway[Symbol.asyncDispose]();
+    this.kube.close();
+  }
+
+  /** A sandbox with a random name, in workspace `default`. */
+  async create(options: NewSandbox = {}): Promise<TestSandbox> {
+    const { image = "busybox", command, runtimeClass, environment, driverConfig, resources } = options;
+    return TestSandbox.create(() => this.gateway.client, `t-${randomBytes(5).toString("hex")}`, {
+      template: {
+        image: referenceOf(image),
+        ...(runtimeClass === undefined ? {} : { runtimeClassName: runtimeClass }),
+        ...(driverConfig === undefined ? {} : { driverConfig: { kubernetes: driverConfig } }),
+        ...(resources === undefined ? {} : { resources }),
+      },
+      ...(command === undefined ? {} : { command: [...command] }),
+      ...(environment === undefined ? {} : { environment: { ...environment } }),
+    });
+  }
+
+  /** Pods of a sandbox that are there now, those that are ending too. */
+  podsOf(sandbox: Pick<TestSandbox, "id">): Live<Pod>[] {
+    return this.pods.list().filter((pod) => pod.metadata.labels?.[labels.sandboxId] === sandbox.id);
+  }
+
+  podOf(sandbox: Pick<TestSandbox, "id">, role: "workload" | "supervisor"): Live<Pod> | undefined {
+    return this.podsOf(sandbox).find(
+      (pod) => pod.metadata.labels?.[labels.boundaryRole] === role && pod.metadata.deletionTimestamp === undefined,
+    );
+  }
+
+  /** Both Pods, once `fits` holds for the two. */
+  async pair(
+    sandbox: TestSandbox,
+    what = "both Pods of the pair",
+    fits: (pair: Pair) => boolean = () => true,
+    withinMs = 60_000,
+  ): Promise<Pair> {
+    return this.pods.until(
+      `${what} of ${sandbox.name}`,
+      () => {
+        const workload = this.podOf(sandbox, "workload");
+        const supervisor = this.podOf(sandbox, "supervisor");
+        if (workload === undefined || supervisor === undefined) return undefined;
+        return fits({ workload, supervisor }) ? { workload, supervisor } : undefined;
+      },
+      { deadlineMs: withinMs },
+    );
+  }
+
+  /** Installs the shared release with other settings below gatewayConfig, keyed by TOML table. */
+  async configure(tables: Readonly<Record<string, object>>): Promise<void> {
+    await install({
+      kubeconfig: this.kubeconfig,
+      release: this.release,
+      presets: ["conformance"],
+      values: { ...imageValues(inject("gatewayDigest")), gatewayConfig: tables },
+    });
+    await this.gateway.reconnect();
+  }
+
+  kubectl(args: readonly string[], options: RunOptions = {}): Promise<string> {
+    return kubectl(this.kubeconfig, args, options);
+  }
+
+  kubectlAttempt(args: readonly string[], options: RunOptions = {}): Promise<Outcome> {
+    return kubectlAttempt(this.kubeconfig, args, options);
+  }
+
+  /** Applies objects and deletes them, and waits until they are gone, when the block ends. */
+  async applied(...objects: readonly (KubeObject & object)[]): Promise<AsyncDisposable> {
+    const list = JSON.stringify({ apiVersion: "v1", kind: "List", items: objects });
+    await this.kubectl(["apply", "-f", "-"], { input: list });
+    const remove = ["delete", "--ignore-not-found", "--wait", "--timeout=90s", "-f", "-"];
+    return { [Symbol.asyncDispose]: async () => void (await this.kubectl(remove, { input: list })) };
+  }
+}
+
+/** Settings of the driver's table and of its sandbox_runtime table. */
+export const tables = {
+  driver: "openshell.drivers.kubernetes",
+  runtime: "openshell.drivers.kubernetes.sandbox_runtime",
+} as const;
+
+export type { Resource };

@@ -1,0 +1,38 @@
+import type { TestProject } from "vitest/node";
+import { loadImages } from "../../images/load.ts";
+import { applyObjects, unpackClients } from "../cluster/clients.ts";
+import { stderrProgress } from "../cluster/progress.ts";
+import { selectProvider } from "../cluster/select.ts";
+import "./conformance.ts";
+import { imageValues, install, sharedRelease } from "./release.ts";
+
+/**
+ * Cluster, images, RuntimeClasses, chart: everything is there already when an earlier run left it, and is left for the next one. The
+ * cluster goes by `node e2e/cluster/main.ts down`.
+ */
+export default async function setup(project: TestProject): Promise<void> {
+  const progress = stderrProgress();
+  const provider = await selectProvider(process.env.OPENSHELL_PROVIDER);
+  await unpackClients(progress);
+  await provider.up({ nodes: 2, progress });
+  const kubeconfig = await provider.kubeconfig();
+  const images = await loadImages(provider, { note: (line) => progress.note(line) });
+  await applyObjects(kubeconfig, runtimeClasses());
+
+  progress.note("installing charts/openshell");
+  const gatewayDigest = images.find((image) => image.name === "gateway")?.digest ?? "";
+  const values = imageValues(gatewayDigest);
+  await install({ kubeconfig, release: sharedRelease, presets: ["conformance"], values });
+  project.provide("gatewayDigest", gatewayDigest);
+  project.provide("kubeconfig", kubeconfig);
+  project.provide("providerName", provider.name);
+}
+
+/** The two OCI runtimes that every provider's nodes have; a handler that a cluster lacks makes its tests fail, not pass. */
+function runtimeClasses(): object[] {
+  const [first = "runc", second = "crun"] = (process.env.OPENSHELL_RUNTIME_HANDLERS ?? "runc,crun").split(",");
+  return [
+    { apiVersion: "node.k8s.io/v1", kind: "RuntimeClass", metadata: { name: "conformance-a" }, handler: first },
+    { apiVersion: "node.k8s.io/v1", kind: "RuntimeClass", metadata: { name: "conformance-b" }, handler: second },
+  ];
+}

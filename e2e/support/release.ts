@@ -1,0 +1,77 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { clients } from "../cluster/clients.ts";
+import { run } from "../cluster/exec.ts";
+
+const root = fileURLToPath(new URL("../..", import.meta.url));
+
+/** One installation of the chart. */
+export interface Release {
+  /** Helm release; also the prefix of its objects. */
+  readonly name: string;
+  readonly namespace: string;
+  /** Where its sandboxes run. */
+  readonly sandboxNamespace: string;
+}
+
+export function releaseNamed(name: string): Release {
+  return { name, namespace: name, sandboxNamespace: `${name}-sandboxes` };
+}
+
+/** The installation that all suites share. */
+export const sharedRelease = releaseNamed("openshell");
+
+export interface InstallOptions {
+  readonly kubeconfig: string;
+  readonly release: Release;
+  /** Files below values/, the later ones win. */
+  readonly presets: readonly string[];
+  /** Values on top of the presets. */
+  readonly values?: object;
+}
+
+/** Values that make the gateway's Pod a new one when its image is another under the same tag. */
+export function imageValues(gatewayDigest: string): object {
+  return { podAnnotations: { "conformance.openshell.test/gateway-image": gatewayDigest } };
+}
+
+/** Installs or upgrades the chart, as an operator does, and waits until the gateway is ready. */
+export async function install(options: InstallOptions): Promise<void> {
+  const { kubeconfig, release } = options;
+  const directory = await mkdtemp(join(tmpdir(), "openshell-values-"));
+  try {
+    const own = join(directory, "values.json");
+    await writeFile(own, JSON.stringify(options.values ?? {}));
+    const files = [...options.presets.map((preset) => join(root, "values", `${preset}.yaml`)), own];
+    const helm = ["upgrade", "--install", release.name, join(root, "charts/openshell")];
+    const where = ["--kubeconfig", kubeconfig, "--namespace", release.namespace, "--create-namespace"];
+    await run(
+      clients.helm4,
+      [...helm, ...where, ...files.flatMap((file) => ["-f", file]), "--wait", "--timeout", "4m"],
+      {
+        timeoutMs: 280_000,
+        remedy: `What its Pods say: kubectl -n ${release.namespace} describe pods`,
+      },
+    );
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+/** Removes a release and both of its namespaces. */
+export async function uninstall(kubeconfig: string, release: Release): Promise<void> {
+  const where = ["--kubeconfig", kubeconfig];
+  await run(clients.helm4, [
+    "uninstall",
+    release.name,
+    ...where,
+    "-n",
+    release.namespace,
+    "--ignore-not-found",
+    "--wait",
+  ]);
+  const namespaces = [release.sandboxNamespace, release.namespace];
+  await run(clients.kubectl, [...where, "delete", "namespace", ...namespaces, "--ignore-not-found", "--timeout=120s"]);
+}
