@@ -1,17 +1,20 @@
 import { once } from "node:events";
 import { parseArgs } from "node:util";
 import { pino } from "pino";
+import { stringify } from "yaml";
 import { OpenShellError } from "../../../src/common/errors.ts";
 import { createLogger, type LogLevel, logLevels } from "../../../src/common/log.ts";
 import { type AgentSandboxVersion, agentSandboxVersions, createKubeClient } from "../../../src/kube/index.ts";
 import { AgentSandboxController } from "./controller.ts";
+import { sandboxDefinition } from "./crd.ts";
 import { installDefinition } from "./install.ts";
 
 const usage = `usage: node e2e/cluster/agent-sandbox/main.ts --kubeconfig FILE [--version v1beta1|v1alpha1]
        [--log-file FILE] [--log-level trace|debug|info|warn|error]
+       node e2e/cluster/agent-sandbox/main.ts --print-definition [--version v1beta1|v1alpha1]
 
 Installs the Agent Sandbox API and runs a controller for it until SIGTERM or SIGINT.
-Prints "ready" when sandboxes can be made. Test equipment: README.md says what it does not do.`;
+Prints "ready" when sandboxes can be made. With --print-definition prints the API's definition for kubectl. Test equipment: README.md says what it does not do.`;
 
 function oneOf<T extends string>(what: string, allowed: readonly T[], value: string): T {
   const found = allowed.find((each) => each === value);
@@ -26,15 +29,20 @@ async function main(): Promise<void> {
       version: { type: "string", default: "v1beta1" },
       "log-file": { type: "string" },
       "log-level": { type: "string", default: "info" },
+      "print-definition": { type: "boolean", default: false },
       help: { type: "boolean", short: "h", default: false },
     },
   });
+  const version: AgentSandboxVersion = oneOf("--version", agentSandboxVersions, values.version);
+  if (values["print-definition"]) {
+    process.stdout.write(stringify(sandboxDefinition(version)));
+    return;
+  }
   if (values.help || values.kubeconfig === undefined) {
     console.log(usage);
     process.exitCode = values.help ? 0 : 2;
     return;
   }
-  const version: AgentSandboxVersion = oneOf("--version", agentSandboxVersions, values.version);
   const level: LogLevel = oneOf("--log-level", logLevels, values["log-level"]);
   const file = values["log-file"];
   const destination = file === undefined ? {} : { destination: pino.destination({ dest: file, sync: true }) };

@@ -1,0 +1,112 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { inClusterAccess, isInCluster, kubeconfigAccess } from "./access.ts";
+
+let folder: string;
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "kube-access-"));
+});
+
+afterAll(() => rm(folder, { recursive: true }));
+
+describe("access from inside a Pod", () => {
+  const env = { KUBERNETES_SERVICE_HOST: "10.0.0.1", KUBERNETES_SERVICE_PORT: "443" };
+
+  test("needs the environment that every Pod has", async () => {
+    expect(isInCluster({})).toBe(false);
+    expect(isInCluster(env)).toBe(true);
+    await expect(inClusterAccess({}, folder)).rejects.toThrow("not inside a cluster");
+  });
+
+  test("says what a Pod without a token lacks", async () => {
+    await expect(inClusterAccess(env, join(folder, "absent"))).rejects.toThrow("automountServiceAccountToken");
+  });
+
+  test("trusts the cluster's authority, and reads the token again when it was refused", async () => {
+    await writeFile(join(folder, "ca.crt"), "authority");
+    await writeFile(join(folder, "namespace"), "mine\n");
+    await writeFile(join(folder, "token"), "first\n");
+    const access = await inClusterAccess(env, folder);
+    expect(access.server.href).toBe("https://10.0.0.1/");
+    expect(access.namespace).toBe("mine");
+    expect(await access.credentials(false)).toMatchObject({
+      headers: { authorization: "Bearer first" },
+      tls: { ca: "authority" },
+    });
+    await writeFile(join(folder, "token"), "second\n");
+    expect((await access.credentials(false)).headers.authorization).toBe("Bearer first");
+    expect((await access.credentials(true)).headers.authorization).toBe("Bearer second");
+  });
+
+  test("reaches an IPv6 service", async () => {
+    const access = await inClusterAccess({ ...env, KUBERNETES_SERVICE_HOST: "fd00::1" }, folder);
+    expect(access.server.href).toBe("https://[fd00::1]/");
+  });
+});
+
+describe("access by a kubeconfig", () => {
+  const kubeconfig = (user: object, cluster: object = {}): string =>
+    JSON.stringify({
+      apiVersion: "v1",
+      kind: "Config",
+      "current-context": "here",
+      contexts: [{ name: "here", context: { cluster: "c", user: "u", namespace: "mine" } }],
+      clusters: [{ name: "c", cluster: { server: "https://example.com:6443/base", ...cluster } }],
+      users: [{ name: "u", user }],
+    });
+
+  async function accessWith(text: string, context?: string) {
+    const path = join(folder, "kubeconfig");
+    await writeFile(path, text);
+    return kubeconfigAccess(path, context);
+  }
+
+  test("has the context's server, namespace, authority and client certificate", async () => {
+    const base64 = (text: string): string => Buffer.from(text).toString("base64");
+    const access = await accessWith(
+      kubeconfig(
+        { "client-certificate-data": base64("cert"), "client-key-data": base64("key") },
+        { "certificate-authority-data": base64("ca"), "tls-server-name": "kubernetes" },
+      ),
+    );
+    expect(access.server.href).toBe("https://example.com:6443/base");
+    expect(access.namespace).toBe("mine");
+    const { tls } = await access.credentials(false);
+    expect([String(tls.ca), String(tls.cert), String(tls.key), tls.servername]).toEqual([
+      "ca",
+      "cert",
+      "key",
+      "kubernetes",
+    ]);
+  });
+
+  test("has the user's token", async () => {
+    const access = await accessWith(kubeconfig({ token: "t" }));
+    expect((await access.credentials(false)).headers).toEqual({ authorization: "Bearer t" });
+  });
+
+  test("gives different fingerprints to different certificates, so that connections are not shared", async () => {
+    const one = await accessWith(kubeconfig({ token: "t" }, { "certificate-authority-data": "YQ==" }));
+    const other = await accessWith(kubeconfig({ token: "t" }, { "certificate-authority-data": "Yg==" }));
+    const fingerprints = await Promise.all(
+      [one, other].map(async (each) => (await each.credentials(false)).fingerprint),
+    );
+    expect(new Set(fingerprints).size).toBe(2);
+  });
+
+  test("names a context that is not there", async () => {
+    await expect(accessWith(kubeconfig({}), "elsewhere")).rejects.toThrow('has no cluster for context "elsewhere"');
+  });
+
+  test("names a file that is not there", async () => {
+    await expect(kubeconfigAccess(join(folder, "absent"))).rejects.toThrow(`cannot read kubeconfig ${folder}/absent`);
+  });
+
+  test("says whose credentials cannot be had", async () => {
+    const exec = { apiVersion: "client.authentication.k8s.io/v1", command: "/absent/plugin", interactiveMode: "Never" };
+    await expect(accessWith(kubeconfig({ exec }))).rejects.toThrow('cannot use the credentials of kubeconfig user "u"');
+  });
+});
