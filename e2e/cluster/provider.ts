@@ -50,7 +50,10 @@ export interface ClusterProvider {
   /** Adds capacity and returns when the node is Ready. It may be a node that `removeNode` took away. */
   addNode(): Promise<NodeInfo>;
 
-  /** Takes a node away. Its Pods end without grace, as on a node that was lost; do not assume that they were drained. */
+  /**
+   * Takes a node's capacity away. Do not assume that its Pods were drained, nor that they end: a provider that owns the node ends them without
+   * grace, as on a node that was lost; one that does not only cordons it.
+   */
   removeNode(name: string): Promise<void>;
 
   /** Copies every log worth reading after a failure below `directory`, which is made when it is missing. Never fails on a missing log. */
