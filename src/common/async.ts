@@ -6,9 +6,9 @@ export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   await delay(ms, undefined, signal === undefined ? {} : { signal });
 }
 
-/** A signal that aborts after `ms` or with `parent`, whichever comes first. */
+/** A signal that aborts after `ms` (a fraction counts as a whole one) or with `parent`, whichever comes first. */
 export function deadline(ms: number, parent?: AbortSignal): AbortSignal {
-  const timeout = AbortSignal.timeout(ms);
+  const timeout = AbortSignal.timeout(Math.ceil(ms));
   return parent === undefined ? timeout : AbortSignal.any([timeout, parent]);
 }
 
