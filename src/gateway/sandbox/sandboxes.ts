@@ -59,8 +59,9 @@ export class Sandboxes {
     return this.#store.sandboxes.byName(workspace, name);
   }
 
+  /** Undefined when it is gone, and for whoever comes late to a gateway that is shutting down. */
   byId(id: string): SandboxRecord | undefined {
-    return this.#store.sandboxes.byId(id);
+    return this.#store.isOpen ? this.#store.sandboxes.byId(id) : undefined;
   }
 
   all(): SandboxRecord[] {
@@ -82,7 +83,7 @@ export class Sandboxes {
 
   /** Applies a transition of lifecycle.ts. Undefined when the sandbox is gone. */
   change(id: string, transition: (before: Lifecycle) => Lifecycle): SandboxRecord | undefined {
-    const record = this.#store.sandboxes.byId(id);
+    const record = this.byId(id);
     return record === undefined ? undefined : this.#settle(record, transition(record.lifecycle));
   }
 
@@ -94,7 +95,7 @@ export class Sandboxes {
 
   /** The driver has no such sandbox (any more). A wanted one failed, an unwanted one is removed. */
   missing(id: string): void {
-    const record = this.#store.sandboxes.byId(id);
+    const record = this.byId(id);
     if (record === undefined) return;
     if (record.lifecycle.desired === "deleted") {
       this.remove(id);

@@ -1,0 +1,71 @@
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { OpenShellError } from "../common/errors.ts";
+import { type Metric, printMetrics } from "./metrics.ts";
+
+export interface Address {
+  readonly host: string;
+  readonly port: number;
+}
+
+interface Answer {
+  readonly status: number;
+  readonly type: string;
+  readonly body: string;
+}
+
+/** A small HTTP listener of GET paths. */
+export class HttpListener {
+  readonly #server: Server;
+
+  private constructor(server: Server) {
+    this.#server = server;
+  }
+
+  /** @throws unavailable when the address cannot be had */
+  static async listen(what: string, address: Address, paths: Readonly<Record<string, () => Answer>>) {
+    const server = createServer((request, response) => {
+      const path = new URL(request.url ?? "/", "http://gateway").pathname;
+      const answer = Object.hasOwn(paths, path) ? paths[path]?.() : undefined;
+      const { status, type, body } = answer ?? { status: 404, type: "text/plain", body: "not found\n" };
+      response.writeHead(status, { "content-type": type }).end(body);
+    });
+    await new Promise<void>((resolve, reject) => {
+      server.once("error", (cause) => {
+        const where = `${address.host}:${address.port}`;
+        reject(new OpenShellError("unavailable", `${what}: cannot listen on ${where}: ${cause.message}`, { cause }));
+      });
+      server.listen(address.port, address.host, resolve);
+    });
+    return new HttpListener(server);
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  async close(): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise<void>((resolve) => this.#server.close(() => resolve()));
+  }
+}
+
+/** /healthz: the process serves. /readyz: it can do its work, else why not. */
+export function healthPaths(unready: () => string | undefined) {
+  const type = "application/json";
+  return {
+    "/healthz": () => ({ status: 200, type, body: '{"status":"ok"}\n' }),
+    "/readyz": () => {
+      const reason = unready();
+      return reason === undefined
+        ? { status: 200, type, body: '{"status":"ready"}\n' }
+        : { status: 503, type, body: `${JSON.stringify({ status: "not ready", reason })}\n` };
+    },
+  };
+}
+
+export function metricsPaths(metrics: readonly Metric[]) {
+  return {
+    "/metrics": () => ({ status: 200, type: "text/plain; version=0.0.4; charset=utf-8", body: printMetrics(metrics) }),
+  };
+}

@@ -1,0 +1,3 @@
+/** The gateway: gRPC services, store, identity, supervisor sessions, relay. */
+export { type Gateway, type GatewayDriver, type GatewayOptions, startGateway } from "./gateway.ts";
+export { phaseTable, phaseTableMarkdown, readyReasons } from "./phase.ts";
