@@ -1,6 +1,6 @@
 import { createHash, X509Certificate } from "node:crypto";
 import { compactVerify, importSPKI } from "jose";
-import { z } from "zod";
+import * as z from "zod/mini";
 import { OpenShellError } from "../common/errors.ts";
 
 /**
@@ -9,15 +9,15 @@ import { OpenShellError } from "../common/errors.ts";
  */
 export const sessionGrantClaims = z.object({
   /** Sandbox id. */
-  sandbox: z.string().min(1),
+  sandbox: z.string().check(z.minLength(1)),
   /** Generation id. */
-  generation: z.string().min(1),
+  generation: z.string().check(z.minLength(1)),
   /** 1 for the first supervisor of a generation, one more for each replacement. */
-  session: z.int().min(1),
+  session: z.int().check(z.minimum(1)),
   /** UID of the supervisor Pod. */
-  pod: z.string().min(1),
+  pod: z.string().check(z.minLength(1)),
   /** SHA-256 of the supervisor certificate's SubjectPublicKeyInfo, in hex. */
-  tls: z.string().regex(/^[0-9a-f]{64}$/),
+  tls: z.string().check(z.regex(/^[0-9a-f]{64}$/)),
 });
 
 export type SessionGrant = z.infer<typeof sessionGrantClaims>;

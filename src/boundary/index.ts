@@ -1,6 +1,7 @@
 /** What supervisor, runtime and gateway say to each other: openshell.boundary.v1 beyond its messages. */
 export { type ByteChannel, channelPair, createChannel, join, openChannel } from "./channel.ts";
 export { type ExecCommand, type ExecInputEvent, type ExecOutputEvent, runExec } from "./exec.ts";
+export { cut, type DownloadOptions, download, type UploadOptions, upload } from "./files.ts";
 export { type SessionGrant, sessionGrantClaims, tlsKeyHash, verifySessionGrant } from "./grant.ts";
 export {
   checkVersion,
@@ -12,4 +13,5 @@ export {
   type ServiceId,
   services,
 } from "./protocol.ts";
+export { type ExtractOptions, extractTree, type PackOptions, packTree, type TransferSummary } from "./tar.ts";
 export { openTcp, readHeader } from "./tcp.ts";

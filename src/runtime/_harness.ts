@@ -150,7 +150,7 @@ export class RuntimeProcess implements AsyncDisposable {
     const user =
       options.uid === undefined
         ? []
-        : ["setpriv", `--reuid=${options.uid}`, `--regid=${options.uid}`, "--clear-groups"];
+        : ["setpriv", `--reuid=${options.uid}`, `--regid=${options.uid}`, "--clear-groups", "--pdeathsig=KILL"];
     const entry = process.env.OPENSHELL_TEST_RUNTIME ?? join(here, "main.ts");
     const program = [...user, process.execPath, "--disable-sigusr1", entry];
     const command =

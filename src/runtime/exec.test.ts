@@ -1,20 +1,32 @@
+import { once } from "node:events";
+import { createServer } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type ExecInputEvent, openTcp, runExec, services } from "../boundary/index.ts";
+import { AsyncQueue } from "../common/async.ts";
 import { RuntimeProcess, type TestSupervisor, typed } from "./_harness.ts";
 
-describe("exec over the boundary", () => {
-  let runtime: RuntimeProcess;
-  let supervisor: TestSupervisor;
+let runtime: RuntimeProcess;
+let supervisor: TestSupervisor;
 
-  beforeAll(async () => {
-    runtime = await RuntimeProcess.start();
-    supervisor = await runtime.supervisor();
-    expect((await supervisor.connect()).case).toBe("hello");
+beforeAll(async () => {
+  runtime = await RuntimeProcess.start({
+    environment: {
+      IMAGE_SAYS: "hello",
+      OPENSHELL_SECRET: "hidden",
+      NODE_OPTIONS: "",
+      PATH: "/usr/local/bin:/usr/bin:/bin",
+    },
   });
-  afterAll(async () => {
-    await supervisor?.[Symbol.asyncDispose]();
-    await runtime?.[Symbol.asyncDispose]();
-  });
+  supervisor = await runtime.supervisor();
+  await supervisor.connect();
+  supervisor.launch({ baseEnvironment: { FROM_TEMPLATE: "base", BOTH: "base" } });
+});
+afterAll(async () => {
+  await supervisor?.[Symbol.asyncDispose]();
+  await runtime?.[Symbol.asyncDispose]();
+});
 
+describe("an exec", () => {
   it("keeps standard output, standard error and the exit code apart", async () => {
     const result = await supervisor.exec(["sh", "-c", "echo out; echo err >&2; exit 7"]);
     expect(result).toEqual({ stdout: "out\n", stderr: "err\n", code: 7 });
@@ -23,5 +35,200 @@ describe("exec over the boundary", () => {
   it("passes standard input and its end", async () => {
     const result = await supervisor.exec(["cat"], { input: typed("one\n", "two\n") });
     expect(result).toEqual({ stdout: "one\ntwo\n", stderr: "", code: 0 });
+  });
+
+  it("passes arguments untouched through the shell", async () => {
+    const odd = ["a b", "$HOME", "'", '"', "", "*", "line\nline", "-e"];
+    const result = await supervisor.exec(["printf", "[%s]", ...odd]);
+    expect(result.stdout).toBe(odd.map((one) => `[${one}]`).join(""));
+  });
+
+  it("runs without a shell when asked to", async () => {
+    const result = await supervisor.exec(["cat", "/proc/self/cmdline"], { noLoginShell: true });
+    expect(result.stdout).toBe("cat\0/proc/self/cmdline\0");
+  });
+
+  it.each([
+    [["no-such-program"], false, 127],
+    [["no-such-program"], true, 127],
+    [["/no/such/program"], true, 127],
+    [["/etc/passwd"], false, 126],
+    [["/etc/passwd"], true, 126],
+    [["/etc"], true, 126],
+  ] as const)("answers %j (no_login_shell %s) with %i and a reason", async (command, noLoginShell, code) => {
+    const result = await supervisor.exec(command, { noLoginShell });
+    expect(result.code).toBe(code);
+    expect(result.stderr).not.toBe("");
+  });
+
+  it("reports a signal as 128 + its number", async () => {
+    expect((await supervisor.exec(["sh", "-c", "kill -SEGV $$"])).code).toBe(128 + 11);
+  });
+
+  it("has the image's environment below the template's below its own, and nothing of the runtime's", async () => {
+    const { stdout } = await supervisor.exec(["env"], { environment: { BOTH: "exec", MINE: "1" }, noLoginShell: true });
+    const lines = stdout.trim().split("\n");
+    expect(lines).toEqual(
+      expect.arrayContaining([
+        "IMAGE_SAYS=hello",
+        "FROM_TEMPLATE=base",
+        "BOTH=exec",
+        "MINE=1",
+        `HOME=${runtime.home}`,
+        "USER=sandbox",
+      ]),
+    );
+    expect(lines.filter((line) => line.startsWith("OPENSHELL_") || line.startsWith("NODE_OPTIONS"))).toEqual([]);
+  });
+
+  it("starts in the home, in a directory below it, or where it is told", async () => {
+    expect((await supervisor.exec(["pwd"])).stdout).toBe(`${runtime.home}\n`);
+    expect((await supervisor.exec(["pwd"], { workdir: "/usr" })).stdout).toBe("/usr\n");
+    const missing = await supervisor.exec(["pwd"], { workdir: "absent" });
+    expect(missing).toMatchObject({ code: 126, stderr: expect.stringContaining(`${runtime.home}/absent`) });
+  });
+
+  it("is ended with 124 when its time is over, with everything it started", async () => {
+    const marker = `${runtime.home}/survivors`;
+    const result = await supervisor.exec(
+      ["sh", "-c", `trap '' TERM HUP; (sleep 1000; echo x >> ${marker}) & sleep 1000`],
+      {
+        timeoutMs: 300,
+      },
+    );
+    expect(result.code).toBe(124);
+    expect((await supervisor.exec(["sh", "-c", "ps -e -o args | grep -c '[s]leep 1000'"])).stdout.trim()).toBe("0");
+  });
+
+  it("does not wait for output of what it leaves in the background, but loses nothing that was written", async () => {
+    const result = await supervisor.exec(["sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; sleep 30 & exit 3"]);
+    expect(result.code).toBe(3);
+    expect(result.stdout.length).toBe(200_000);
+  });
+
+  it("does not mind that its input is not read", async () => {
+    const big = "x".repeat(1_000_000);
+    expect((await supervisor.exec(["true"], { input: typed(big) })).code).toBe(0);
+  });
+
+  it("that writes faster than it is read is slowed down, not buffered", async () => {
+    const channel = await supervisor.channel(services.exec);
+    const output = runExec(channel, { command: ["sh", "-c", "head -c 500000000 /dev/zero; echo done >&2"] });
+    await output.next();
+    // Nothing more is taken: the process must come to a halt in write(2).
+    await expect
+      .poll(
+        async () =>
+          (await supervisor.exec(["sh", "-c", "ps -e -o wchan:20,args | grep -E '^[a-z_]+ +head -c 500000000'"]))
+            .stdout,
+        {
+          timeout: 10_000,
+        },
+      )
+      .toMatch(/pipe_write|anon_pipe_write/);
+    await output.return();
+  });
+
+  it("is killed when its channel is dropped", async () => {
+    const channel = await supervisor.channel(services.exec);
+    const output = runExec(channel, { command: ["sh", "-c", "echo started; sleep 2000"] });
+    await output.next();
+    await output.return();
+    await expect
+      .poll(async () => (await supervisor.exec(["sh", "-c", "ps -e -o args | grep -c '[s]leep 2000'"])).stdout.trim(), {
+        timeout: 8_000,
+      })
+      .toBe("0");
+  });
+
+  it("without a command is refused", async () => {
+    await expect(supervisor.exec([])).rejects.toMatchObject({ code: "invalid-argument" });
+  });
+
+  it("cannot gain privileges", async () => {
+    const { stdout } = await supervisor.exec(["grep", "NoNewPrivs", "/proc/self/status"]);
+    expect(stdout).toMatch(/NoNewPrivs:\s+1/);
+  });
+
+  it("has the default reaction to signals and no signal blocked", async () => {
+    const { stdout } = await supervisor.exec(["grep", "-E", "SigBlk|SigIgn", "/proc/self/status"], {
+      noLoginShell: true,
+    });
+    expect(stdout).toMatch(/SigBlk:\s+0+\nSigIgn:\s+0+\n/);
+  });
+
+  it("inherits no descriptor of the runtime", async () => {
+    const { stdout } = await supervisor.exec(["ls", "/proc/self/fd"], { noLoginShell: true });
+    expect(stdout.trim().split("\n").length).toBe(4);
+  });
+});
+
+describe("an exec with a terminal", () => {
+  it("has one of the size it asked for, with the error output in it", async () => {
+    const result = await supervisor.exec(["sh", "-c", "tty; stty size; echo $TERM; echo err >&2"], {
+      tty: true,
+      columns: 100,
+      rows: 40,
+    });
+    expect(result.stdout).toMatch(/^\/dev\/pts\/\d+\r\n40 100\r\nxterm-256color\r\nerr\r\n$/);
+    expect(result.stderr).toBe("");
+  });
+
+  it("follows a change of size, and control characters act", async () => {
+    const input = new AsyncQueue<ExecInputEvent>();
+    const channel = await supervisor.channel(services.exec);
+    const script = "trap 'stty size' WINCH; echo ready; while :; do sleep 0.05; done";
+    let text = "";
+    let code = -1;
+    for await (const event of runExec(channel, { command: ["sh", "-c", script], tty: true }, input)) {
+      if (event.kind === "exit") {
+        code = event.code;
+        break;
+      }
+      text += new TextDecoder().decode(event.data);
+      if (text.endsWith("ready\r\n")) input.offer({ kind: "resize", columns: 132, rows: 50 });
+      if (text.endsWith("50 132\r\n")) input.offer({ kind: "stdin", data: new Uint8Array([0x03]) });
+    }
+    input.end();
+    expect(text).toContain("50 132");
+    expect(code).toBe(128 + 2);
+  });
+
+  it("ends its input with the end of what is typed", async () => {
+    const result = await supervisor.exec(["cat"], { tty: true, input: typed("abc\n") });
+    expect(result).toMatchObject({ code: 0, stdout: "abc\r\nabc\r\n" });
+  });
+});
+
+describe("a connection into the sandbox", () => {
+  it("carries bytes both ways and half closes", async () => {
+    const server = createServer({ allowHalfOpen: true }, (socket) => {
+      let text = "";
+      socket.on("data", (chunk) => {
+        text += String(chunk);
+      });
+      socket.on("end", () => socket.end(text.toUpperCase()));
+    });
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const address = server.address();
+    const port = address !== null && typeof address === "object" ? address.port : 0;
+    const connection = await openTcp(await supervisor.channel(services.tcp), "localhost", port);
+    await connection.write(new TextEncoder().encode("quiet"));
+    connection.end();
+    let answer = "";
+    for await (const chunk of connection.readable) answer += new TextDecoder().decode(chunk);
+    expect(answer).toBe("QUIET");
+    server.close();
+  });
+
+  it("goes to loopback only", async () => {
+    const attempt = openTcp(await supervisor.channel(services.tcp), "10.0.0.1", 80);
+    await expect(attempt).rejects.toMatchObject({ code: "permission-denied" });
+  });
+
+  it("names a port where nobody listens", async () => {
+    const attempt = openTcp(await supervisor.channel(services.tcp), "127.0.0.1", 1);
+    await expect(attempt).rejects.toMatchObject({ code: "unavailable", message: expect.stringContaining("port 1 ") });
   });
 });

@@ -1,5 +1,51 @@
-import type { ByteChannel } from "../boundary/index.ts";
+import { resolve } from "node:path";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { type ByteChannel, cut, extractTree, packTree } from "../boundary/index.ts";
+import { OpenShellError } from "../common/errors.ts";
+import { decodeFrames, encodeFrame } from "../common/frames.ts";
+import { boundary, statusNumber } from "../wire/index.ts";
 
-export async function serveFiles(channel: ByteChannel, _home: string, _signal: AbortSignal): Promise<void> {
-  channel.end();
+type Reply = NonNullable<MessageInitShape<typeof boundary.FilesReplySchema>["payload"]>;
+
+/** Serves one upload or download. Paths are the agent's to choose: this process has the agent's rights and no others. */
+export async function serveFiles(channel: ByteChannel, home: string): Promise<void> {
+  const send = (payload: Reply) => channel.write(encodeFrame(boundary.FilesReplySchema, { payload }));
+  try {
+    const requests = decodeFrames(boundary.FilesRequestSchema, channel.readable);
+    const first = await requests.next();
+    const request = first.done === true ? undefined : first.value.payload;
+    if (request?.case === "upload") {
+      const summary = await extractTree(dataOf(requests), resolve(home, request.value.destination), { links: "any" });
+      await send({ case: "summary", value: wireSummary(summary) });
+    } else if (request?.case === "download") {
+      const { stream, summary } = await packTree(resolve(home, request.value.source));
+      for await (const value of cut(stream)) await send({ case: "data", value });
+      await send({ case: "end", value: {} });
+      await send({ case: "summary", value: wireSummary(summary()) });
+    } else {
+      throw new OpenShellError("invalid-argument", "the first message must be an upload or a download");
+    }
+  } catch (error) {
+    const { code, message } = OpenShellError.from(error);
+    await send({ case: "failure", value: { code: statusNumber(code), message } }).catch(() => {});
+  } finally {
+    channel.end();
+  }
+}
+
+async function* dataOf(requests: AsyncIterable<boundary.FilesRequest>): AsyncGenerator<Uint8Array, void, undefined> {
+  for await (const { payload } of requests) {
+    if (payload.case === "end") return;
+    if (payload.case === "data") yield payload.value;
+  }
+  throw new OpenShellError("data-loss", "the upload ended before its end message");
+}
+
+function wireSummary(summary: Awaited<ReturnType<typeof extractTree>>) {
+  return {
+    files: BigInt(summary.files),
+    bytes: BigInt(summary.bytes),
+    path: summary.path,
+    skipped: summary.skipped.slice(0, 1_000),
+  };
 }

@@ -1,9 +1,10 @@
 import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { z } from "zod";
+import * as z from "zod/mini";
 import { OpenShellError } from "../common/errors.ts";
 
-const identityFile = z.object({ sandboxId: z.string().min(1), generationId: z.string().min(1), podUid: z.string() });
+const name = z.string().check(z.minLength(1));
+const identityFile = z.object({ sandboxId: name, generationId: name });
 
 /** Names of the files, as the workload Secret and `stage` have them. */
 export const identityFiles = {
@@ -32,7 +33,7 @@ export interface Identity {
  */
 export function takeIdentity(directory: string): Identity {
   try {
-    const read = (name: string) => readFileSync(join(directory, name), "utf8");
+    const read = (file: string) => readFileSync(join(directory, file), "utf8");
     const { sandboxId, generationId } = identityFile.parse(JSON.parse(read(identityFiles.identity)));
     return {
       sandboxId,
@@ -49,6 +50,6 @@ export function takeIdentity(directory: string): Identity {
       { cause },
     );
   } finally {
-    for (const name of Object.values(identityFiles)) rmSync(join(directory, name), { force: true });
+    for (const file of Object.values(identityFiles)) rmSync(join(directory, file), { force: true });
   }
 }

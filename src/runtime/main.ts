@@ -45,6 +45,13 @@ function explain(error: OpenShellError): void {
   }
 }
 
+// An error that nobody awaited is a defect; as PID 1 its end is the sandbox's, so at least it says why.
+process.on("uncaughtException", (error) => {
+  process.stderr.write(`${error.stack}\n`);
+  explain(new OpenShellError("internal", `internal error: ${error.message}`, { cause: error }));
+  process.exit(exitCodes.software);
+});
+
 main().then(
   (code) => process.exit(code),
   (error: unknown) => {

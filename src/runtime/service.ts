@@ -112,7 +112,7 @@ function serviceOf(id: string): Service {
       return (channel, { signal, runtime, processes }) =>
         serveExec(channel, { processes, environment: runtime.environment, signal });
     case services.files:
-      return (channel, { signal, home }) => serveFiles(channel, home, signal);
+      return (channel, { home }) => serveFiles(channel, home);
     case services.tcp:
       return (channel, { signal }) => serveTcp(channel, signal);
     default:

@@ -27,8 +27,8 @@ export function mainProcessStatus(main: MainProcess): MessageInitShape<typeof bo
     instanceId: main.instanceId,
     message: message ?? "",
     ...(exitCode === undefined ? {} : { exitCode }),
-    ...(startedAt === undefined ? {} : { startedTime: timestampFromMs(startedAt) }),
-    ...(nextRestartAt === undefined ? {} : { nextRestartTime: timestampFromMs(nextRestartAt) }),
+    ...(startedAt === undefined ? {} : { startedTime: timestampFromMs(Math.round(startedAt)) }),
+    ...(nextRestartAt === undefined ? {} : { nextRestartTime: timestampFromMs(Math.round(nextRestartAt)) }),
   };
 }
 

@@ -1125,6 +1125,13 @@ export declare type FilesSummary = Message<"openshell.boundary.v1.FilesSummary">
    * @generated from field: string path = 3;
    */
   path: string;
+
+  /**
+   * What was left out, each with its reason; at most 1000.
+   *
+   * @generated from field: repeated string skipped = 4;
+   */
+  skipped: string[];
 };
 
 /**

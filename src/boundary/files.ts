@@ -1,0 +1,130 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { OpenShellError } from "../common/errors.ts";
+import { decodeFrames, encodeFrame } from "../common/frames.ts";
+import { boundary, codeOfStatus } from "../wire/index.ts";
+import type { ByteChannel } from "./channel.ts";
+import { chunkBytes } from "./protocol.ts";
+import { extractTree, packTree, type TransferSummary } from "./tar.ts";
+
+export interface UploadOptions {
+  /** Local file or directory. */
+  readonly source: string;
+  /** Directory in the sandbox that it is put into; absolute, or relative to the home. */
+  readonly destination: string;
+  /** What it is called there. @default the source's base name */
+  readonly name?: string;
+  /** Told of bytes sent, tar headers included. */
+  readonly progress?: (bytes: number) => void;
+}
+
+export interface DownloadOptions {
+  /** File or directory in the sandbox; absolute, or relative to the home. */
+  readonly source: string;
+  /** Local directory that it is put into; made when missing. */
+  readonly destination: string;
+  /** What it is called there. @default the source's base name */
+  readonly name?: string;
+  /** Told of bytes received, tar headers included. */
+  readonly progress?: (bytes: number) => void;
+}
+
+type Request = NonNullable<MessageInitShape<typeof boundary.FilesRequestSchema>["payload"]>;
+
+/**
+ * Copies a local file or directory into the sandbox over a channel of service `files`.
+ * @throws not-found for a missing source; what the runtime refused it with
+ */
+export async function upload(channel: ByteChannel, options: UploadOptions): Promise<TransferSummary> {
+  const { stream } = await packTree(options.source, options.name === undefined ? {} : { name: options.name });
+  const send = (payload: Request) => channel.write(encodeFrame(boundary.FilesRequestSchema, { payload }));
+  let answered = false;
+  const sending = async () => {
+    await send({ case: "upload", value: { destination: options.destination } });
+    let sent = 0;
+    for await (const value of cut(stream)) {
+      if (answered) return;
+      await send({ case: "data", value });
+      sent += value.length;
+      options.progress?.(sent);
+    }
+    await send({ case: "end", value: {} });
+  };
+  // An early answer explains a failed write better than the write does.
+  let failed: unknown;
+  const sent = sending().catch((error: unknown) => {
+    failed = error;
+    if (!answered) channel.abort(error);
+  });
+  try {
+    for await (const { payload } of decodeFrames(boundary.FilesReplySchema, channel.readable)) {
+      answered = true;
+      if (payload.case === "summary") return summaryOf(payload.value);
+      if (payload.case === "failure") throw failureOf(payload.value);
+    }
+    throw failed ?? interrupted();
+  } catch (error) {
+    throw failed ?? error;
+  } finally {
+    answered = true;
+    channel.end();
+    await sent;
+  }
+}
+
+/**
+ * Copies a file or directory out of the sandbox over a channel of service `files`. What comes is treated as hostile: see `extractTree`.
+ * @throws what the runtime refused it with, and what the local file system does
+ */
+export async function download(channel: ByteChannel, options: DownloadOptions): Promise<TransferSummary> {
+  const request: Request = { case: "download", value: { source: options.source } };
+  let skippedThere: readonly string[] | undefined;
+  async function* incoming() {
+    let received = 0;
+    for await (const { payload } of decodeFrames(boundary.FilesReplySchema, channel.readable)) {
+      if (payload.case === "failure") throw failureOf(payload.value);
+      if (payload.case === "summary") {
+        skippedThere = payload.value.skipped;
+        return;
+      }
+      if (payload.case !== "data") continue;
+      received += payload.value.length;
+      options.progress?.(received);
+      yield payload.value;
+    }
+    throw interrupted();
+  }
+  try {
+    await channel.write(encodeFrame(boundary.FilesRequestSchema, { payload: request }));
+    const summary = await extractTree(
+      incoming(),
+      options.destination,
+      options.name === undefined ? {} : { name: options.name },
+    );
+    if (skippedThere === undefined) throw interrupted();
+    return { ...summary, skipped: [...skippedThere, ...summary.skipped] };
+  } catch (error) {
+    channel.abort(error);
+    throw error;
+  } finally {
+    channel.end();
+  }
+}
+
+/** Chunks no larger than one data message. */
+export async function* cut(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+  for await (const chunk of chunks) {
+    for (let at = 0; at < chunk.length; at += chunkBytes) yield chunk.subarray(at, at + chunkBytes);
+  }
+}
+
+function summaryOf({ files, bytes, path, skipped }: boundary.FilesSummary): TransferSummary {
+  return { files: Number(files), bytes: Number(bytes), path, skipped };
+}
+
+function failureOf({ code, message }: boundary.Failure): OpenShellError {
+  return new OpenShellError(codeOfStatus(code), message);
+}
+
+function interrupted(): OpenShellError {
+  return new OpenShellError("unavailable", "the connection to the sandbox was lost during the transfer");
+}

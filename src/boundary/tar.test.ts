@@ -1,0 +1,166 @@
+import {
+  chmodSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type Pack, pack } from "tar-stream";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { extractTree, packTree } from "./tar.ts";
+
+let directory: string;
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), "openshell-tar-"));
+});
+afterEach(() => {
+  rmSync(directory, { recursive: true, force: true });
+});
+
+type Header = Parameters<Pack["entry"]>[0];
+
+/** A stream as a hostile peer could write it. */
+function crafted(...entries: readonly (readonly [Header, string?])[]): AsyncIterable<Uint8Array> {
+  const archive = pack();
+  for (const [header, content] of entries) {
+    if (content === undefined) archive.entry(header);
+    else archive.entry(header, content);
+  }
+  archive.finalize();
+  return archive as unknown as AsyncIterable<Uint8Array>;
+}
+
+describe("a tree through a tar stream", () => {
+  it("comes out with its contents, modes, times and inner links", async () => {
+    const source = join(directory, "project");
+    mkdirSync(join(source, "sub/deep"), { recursive: true });
+    writeFileSync(join(source, "run.sh"), "#!/bin/sh\n");
+    chmodSync(join(source, "run.sh"), 0o751);
+    writeFileSync(join(source, "sub/deep/big"), Buffer.alloc(300_000, "x"));
+    writeFileSync(join(source, "empty"), "");
+    symlinkSync("../run.sh", join(source, "sub/link"));
+    const time = new Date("2021-03-04T05:06:07Z");
+    utimesSync(join(source, "run.sh"), time, time);
+    chmodSync(join(source, "sub/deep"), 0o500);
+    utimesSync(join(source, "sub/deep"), time, time);
+
+    const { stream, summary } = await packTree(source);
+    const result = await extractTree(stream, join(directory, "out"));
+
+    const out = join(directory, "out/project");
+    expect(readFileSync(join(out, "sub/deep/big")).equals(Buffer.alloc(300_000, "x"))).toBe(true);
+    expect(statSync(join(out, "run.sh")).mode & 0o777).toBe(0o751);
+    expect(statSync(join(out, "run.sh")).mtime).toEqual(time);
+    expect(statSync(join(out, "sub/deep")).mode & 0o777).toBe(0o500);
+    expect(statSync(join(out, "sub/deep")).mtime).toEqual(time);
+    expect(readlinkSync(join(out, "sub/link"))).toBe("../run.sh");
+    expect(result).toEqual({ files: 4, bytes: 300_010, path: out, skipped: [] });
+    expect(summary()).toEqual({ ...result, path: source });
+  });
+
+  it("can be given another name on the way in and on the way out", async () => {
+    writeFileSync(join(directory, "a"), "1");
+    const { stream } = await packTree(join(directory, "a"), { name: "b" });
+    await extractTree(stream, directory, { name: "c" });
+    expect(readFileSync(join(directory, "c"), "utf8")).toBe("1");
+    expect(existsSync(join(directory, "b"))).toBe(false);
+  });
+
+  it("replaces an existing file, and a link by a file without following it", async () => {
+    writeFileSync(join(directory, "precious"), "keep");
+    mkdirSync(join(directory, "out"));
+    symlinkSync(join(directory, "precious"), join(directory, "out/a"));
+    await extractTree(crafted([{ name: "a" }, "new"]), join(directory, "out"));
+    expect(readFileSync(join(directory, "out/a"), "utf8")).toBe("new");
+    expect(lstatSync(join(directory, "out/a")).isSymbolicLink()).toBe(false);
+    expect(readFileSync(join(directory, "precious"), "utf8")).toBe("keep");
+  });
+
+  it("names a source that is not there", async () => {
+    await expect(packTree(join(directory, "absent"))).rejects.toThrow(`${join(directory, "absent")} does not exist`);
+  });
+});
+
+describe("a hostile tar stream", () => {
+  const outside = () => join(directory, "outside");
+  const destination = () => join(directory, "out");
+
+  it.each(["../outside/x", "a/../../outside/x", "/etc/x", "a/../../../x"])(
+    "is refused for the name %s",
+    async (name) => {
+      mkdirSync(outside());
+      await expect(extractTree(crafted([{ name }, "evil"]), destination())).rejects.toMatchObject({
+        code: "invalid-argument",
+      });
+      expect(existsSync(join(outside(), "x"))).toBe(false);
+    },
+  );
+
+  it("cannot write through a link that it brought", async () => {
+    mkdirSync(outside());
+    const stream = crafted(
+      [{ name: "d", type: "symlink", linkname: "e" }],
+      [{ name: "e", type: "symlink", linkname: "." }],
+      [{ name: "d/x" }, "evil"],
+    );
+    await expect(extractTree(stream, destination(), { links: "any" })).rejects.toMatchObject({
+      code: "failed-precondition",
+    });
+  });
+
+  it("cannot write through a link that was there", async () => {
+    mkdirSync(outside());
+    mkdirSync(destination());
+    symlinkSync(outside(), join(destination(), "d"));
+    await expect(extractTree(crafted([{ name: "d/x" }, "evil"]), destination())).rejects.toMatchObject({
+      code: "failed-precondition",
+    });
+    expect(existsSync(join(outside(), "x"))).toBe(false);
+  });
+
+  it.each(["/etc/passwd", "../../outside", "a/../../../x"])("leaves out a link to %s and says so", async (linkname) => {
+    const result = await extractTree(crafted([{ name: "d/l", type: "symlink", linkname }]), destination());
+    expect(result.skipped).toHaveLength(1);
+    expect(existsSync(join(destination(), "d/l"))).toBe(false);
+  });
+
+  it("leaves out devices, pipes and hard links", async () => {
+    const result = await extractTree(
+      crafted(
+        [{ name: "null", type: "character-device", devmajor: 1, devminor: 3 }],
+        [{ name: "pipe", type: "fifo" }],
+        [{ name: "hard", type: "link", linkname: "/etc/passwd" }],
+      ),
+      destination(),
+    );
+    expect(result).toMatchObject({ files: 0, skipped: [expect.any(String), expect.any(String), expect.any(String)] });
+  });
+
+  it("brings no set-uid bit", async () => {
+    await extractTree(crafted([{ name: "x", mode: 0o6755 }, "x"]), destination());
+    expect(statSync(join(destination(), "x")).mode & 0o7777).toBe(0o755);
+  });
+
+  it("that ends early is data loss and leaves no half file", async () => {
+    async function* cutShort() {
+      let left = 700;
+      for await (const chunk of crafted([{ name: "x" }, "x".repeat(5_000)])) {
+        yield chunk.subarray(0, left);
+        left -= chunk.length;
+        if (left <= 0) return;
+      }
+    }
+    await expect(extractTree(cutShort(), destination())).rejects.toMatchObject({ code: "data-loss" });
+    expect(existsSync(join(destination(), "x"))).toBe(false);
+  });
+});

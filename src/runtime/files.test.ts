@@ -1,0 +1,76 @@
+import { createHash, randomBytes } from "node:crypto";
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { download, services, upload } from "../boundary/index.ts";
+import { RuntimeProcess, type TestSupervisor } from "./_harness.ts";
+
+describe("files over the boundary", () => {
+  let runtime: RuntimeProcess;
+  let supervisor: TestSupervisor;
+  let local: string;
+
+  beforeAll(async () => {
+    runtime = await RuntimeProcess.start({ uid: 10_001 });
+    supervisor = await runtime.supervisor();
+    await supervisor.connect();
+    local = mkdtempSync(join(tmpdir(), "openshell-files-"));
+  });
+  afterAll(async () => {
+    await supervisor?.[Symbol.asyncDispose]();
+    await runtime?.[Symbol.asyncDispose]();
+    rmSync(local, { recursive: true, force: true });
+  });
+
+  it("go there and come back with the same checksums, modes and links", async () => {
+    const source = join(local, "project");
+    mkdirSync(join(source, "sub"), { recursive: true });
+    const content = randomBytes(5_000_003);
+    writeFileSync(join(source, "sub/blob"), content);
+    writeFileSync(join(source, "run"), "#!/bin/sh\necho ran\n");
+    chmodSync(join(source, "run"), 0o755);
+    symlinkSync("sub/blob", join(source, "link"));
+
+    const sent = await upload(await supervisor.channel(services.files), { source, destination: "work" });
+    expect(sent).toMatchObject({ files: 3, path: join(runtime.home, "work/project"), skipped: [] });
+    expect(await supervisor.exec(["sh", "-c", "cd work/project && ./run && sha256sum < link"])).toMatchObject({
+      stdout: `ran\n${createHash("sha256").update(content).digest("hex")}  -\n`,
+      code: 0,
+    });
+
+    const back = join(local, "back");
+    let progress = 0;
+    const received = await download(await supervisor.channel(services.files), {
+      source: "work/project",
+      destination: back,
+      name: "copy",
+      progress: (bytes) => {
+        progress = bytes;
+      },
+    });
+    expect(received).toMatchObject({ files: 3, path: join(back, "copy") });
+    expect(readFileSync(join(back, "copy/link")).equals(content)).toBe(true);
+    expect(statSync(join(back, "copy/run")).mode & 0o777).toBe(0o755);
+    expect(progress).toBeGreaterThan(content.length);
+  });
+
+  it("that do not exist are named, on either side", async () => {
+    const channel = await supervisor.channel(services.files);
+    await expect(download(channel, { source: "nowhere", destination: local })).rejects.toMatchObject({
+      code: "not-found",
+      message: `${join(runtime.home, "nowhere")} does not exist`,
+    });
+    const second = await supervisor.channel(services.files);
+    await expect(upload(second, { source: join(local, "nowhere"), destination: "." })).rejects.toMatchObject({
+      code: "not-found",
+    });
+  });
+
+  it("cannot be put where the agent may not write", async () => {
+    writeFileSync(join(local, "big"), randomBytes(3_000_000));
+    const channel = await supervisor.channel(services.files);
+    const attempt = upload(channel, { source: join(local, "big"), destination: "/etc/openshell-test" });
+    await expect(attempt).rejects.toMatchObject({ code: "permission-denied" });
+  });
+});

@@ -1,0 +1,117 @@
+import { afterEach, describe, expect, it } from "vitest";
+import { createLogger } from "../common/log.ts";
+import { Freezer } from "./freezer.ts";
+import { type ProcessEntry, parseStat } from "./process-list.ts";
+
+const log = createLogger({ name: "test", level: "error" });
+
+/** A process table whose signals work as the kernel's do. */
+class FakeTree {
+  readonly entries = new Map<number, ProcessEntry>();
+  readonly continued: number[] = [];
+  /** Called before every walk, to change the table behind the freezer's back. */
+  beforeList: (pass: number) => void = () => {};
+  #passes = 0;
+
+  add(pid: number, parent: number, state = "S"): void {
+    this.entries.set(pid, { pid, parent, group: pid, session: pid, state, started: String(pid * 10) });
+  }
+
+  list(): ProcessEntry[] {
+    this.#passes += 1;
+    this.beforeList(this.#passes);
+    return [...this.entries.values()];
+  }
+
+  signal(pid: number, signal: NodeJS.Signals): boolean {
+    const entry = this.entries.get(pid);
+    if (entry === undefined) return false;
+    if (signal === "SIGCONT") this.continued.push(pid);
+    this.entries.set(pid, { ...entry, state: signal === "SIGSTOP" ? "T" : "S" });
+    return true;
+  }
+
+  states(): string {
+    return [...this.entries.values()].map((one) => one.state).join("");
+  }
+}
+
+let freezer: Freezer | undefined;
+afterEach(() => freezer?.stop());
+
+describe("freezing", () => {
+  it("stops everything and continues it with parents last", async () => {
+    const tree = new FakeTree();
+    tree.add(10, 1);
+    tree.add(11, 10);
+    tree.add(12, 11);
+    tree.add(20, 1);
+    freezer = new Freezer(tree, log);
+    await freezer.freeze("supervisor-lost", "gone");
+    expect(tree.states()).toBe("TTTT");
+    freezer.thaw("supervisor-lost");
+    expect(tree.states()).toBe("SSSS");
+    expect(tree.continued.indexOf(12)).toBeLessThan(tree.continued.indexOf(11));
+    expect(tree.continued.indexOf(11)).toBeLessThan(tree.continued.indexOf(10));
+  });
+
+  it("finds children that were forked between two walks", async () => {
+    const tree = new FakeTree();
+    tree.add(10, 1);
+    tree.beforeList = (pass) => {
+      if (pass <= 3) tree.add(100 + pass, 10);
+    };
+    freezer = new Freezer(tree, log);
+    await freezer.freeze("supervisor-lost", "gone");
+    expect(tree.states()).toBe("TTTT");
+  });
+
+  it("leaves alone what somebody else had stopped", async () => {
+    const tree = new FakeTree();
+    tree.add(10, 1);
+    tree.add(11, 1, "T");
+    freezer = new Freezer(tree, log);
+    await freezer.freeze("supervisor-lost", "gone");
+    freezer.thaw("supervisor-lost");
+    expect(tree.states()).toBe("ST");
+  });
+
+  it("does not continue a new process that got an old one's pid", async () => {
+    const tree = new FakeTree();
+    tree.add(10, 1);
+    freezer = new Freezer(tree, log);
+    await freezer.freeze("supervisor-lost", "gone");
+    tree.entries.set(10, { pid: 10, parent: 1, group: 10, session: 10, state: "T", started: "other" });
+    freezer.thaw("supervisor-lost");
+    expect(tree.continued).toEqual([]);
+  });
+
+  it("lasts until no cause is left, and tells each change", async () => {
+    const tree = new FakeTree();
+    tree.add(10, 1);
+    const told: string[] = [];
+    freezer = new Freezer(tree, log, () => told.push(freezer?.status.reason ?? ""));
+    await freezer.freeze("supervisor-lost", "one");
+    await freezer.freeze("fence-breached", "two");
+    freezer.thaw("supervisor-lost");
+    expect(tree.states()).toBe("T");
+    expect(freezer.status).toEqual({ frozen: true, reason: "two" });
+    freezer.thaw("fence-breached");
+    expect(tree.states()).toBe("S");
+    expect(told).toEqual(["one", "one; two", "two", ""]);
+  });
+});
+
+describe("a line of /proc/<pid>/stat", () => {
+  it("is read past a command name with spaces and parentheses", () => {
+    const rest = "S 3 4 5 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1000";
+    expect(parseStat(`42 (a) b (c)) ${rest}`)).toEqual({
+      pid: 42,
+      state: "S",
+      parent: 3,
+      group: 4,
+      session: 5,
+      started: "987654",
+    });
+  });
+});

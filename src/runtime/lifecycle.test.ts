@@ -1,0 +1,243 @@
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { createServer, type Server } from "node:net";
+import { describe, expect, it } from "vitest";
+import { services } from "../boundary/index.ts";
+import { boundary } from "../wire/index.ts";
+import { Generation, RuntimeProcess, type TestSupervisor } from "./_harness.ts";
+
+const {
+  FenceStatus_State: Fence,
+  MainProcessStatus_State: Main,
+  SessionRefused_Reason: Reason,
+  RestartPolicy,
+} = boundary;
+
+/** The main process's status once it is in `state`. */
+function mainIs(supervisor: TestSupervisor, state: boundary.MainProcessStatus_State) {
+  return supervisor.seen((payload) =>
+    payload.case === "mainProcess" && payload.value.state === state ? payload.value : undefined,
+  );
+}
+
+function fenceIs(supervisor: TestSupervisor, state: boundary.FenceStatus_State) {
+  return supervisor.seen((payload) => {
+    const fence = payload.case === "hello" ? payload.value.fence : payload.case === "fence" ? payload.value : undefined;
+    return fence?.state === state ? fence : undefined;
+  });
+}
+
+async function listener(): Promise<{ server: Server; port: number }> {
+  const server = createServer((socket) => socket.destroy());
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  return { server, port: typeof address === "object" && address !== null ? address.port : 0 };
+}
+
+describe("a supervisor", () => {
+  it("of another generation's authority fails the handshake", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using foreign = await runtime.supervisor(1, { generation: await Generation.create() });
+    await expect(foreign.connect()).rejects.toMatchObject({ code: "unavailable" });
+  });
+
+  it.each([
+    ["for another TLS key", { tls: "0".repeat(64) }],
+    ["for another sandbox", { sandbox: "other" }],
+    ["for another generation", { generation: "other" }],
+    ["with a session that is no number", { session: "1" }],
+  ])("is refused with a grant %s", async (_name, change) => {
+    await using runtime = await RuntimeProcess.start();
+    const certificate = await runtime.generation.supervisorCertificate();
+    const grant = await runtime.generation.grant(1, certificate.certPem, change);
+    await using supervisor = await runtime.supervisor(1, { certificate, grant });
+    expect(await supervisor.connect()).toMatchObject({ case: "refused", value: { reason: Reason.BAD_GRANT } });
+  });
+
+  it("is refused with a grant signed by another key", async () => {
+    await using runtime = await RuntimeProcess.start();
+    const certificate = await runtime.generation.supervisorCertificate();
+    const { id, sandboxId } = runtime.generation;
+    const other = await Generation.create();
+    const grant = await other.grant(1, certificate.certPem, { sandbox: sandboxId, generation: id });
+    await using supervisor = await runtime.supervisor(1, { certificate, grant });
+    expect(await supervisor.connect()).toMatchObject({ case: "refused", value: { reason: Reason.BAD_GRANT } });
+  });
+
+  it("of another protocol version is refused with both versions named", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using supervisor = await runtime.supervisor(1, { version: { major: 2, minor: 0, build: "9.9.9" } });
+    expect(await supervisor.connect()).toMatchObject({
+      case: "refused",
+      value: { reason: Reason.VERSION_SKEW, message: expect.stringMatching(/9\.9\.9.*2\.0.*1\.0/) },
+    });
+  });
+
+  it("is replaced by a newer session; the older one is refused and opens no channel any more", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using first = await runtime.supervisor(1);
+    await first.connect();
+    expect((await first.exec(["true"])).code).toBe(0);
+    await using second = await runtime.supervisor(2);
+    expect(await second.connect()).toMatchObject({ case: "hello" });
+    expect(await first.seen((payload) => (payload.case === "refused" ? payload.value.reason : undefined))).toBe(
+      Reason.OLDER_SESSION,
+    );
+    await expect(first.exec(["true"])).rejects.toMatchObject({ code: "permission-denied" });
+    await using again = await runtime.supervisor(1);
+    expect(await again.connect()).toMatchObject({ case: "refused", value: { reason: Reason.OLDER_SESSION } });
+    expect((await second.exec(["true"])).code).toBe(0);
+  });
+});
+
+describe("the main process", () => {
+  it("runs once per generation, is not killed by a lost supervisor, and its exit is repeated until it is acknowledged", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using first = await runtime.supervisor(1);
+    await first.connect();
+    first.launch({ command: ["sh", "-c", "echo run >> runs; until [ -e go ]; do sleep 0.05; done; exit 5"] });
+    const { instanceId } = await mainIs(first, Main.RUNNING);
+    first.disconnect();
+
+    await using second = await runtime.supervisor(2);
+    expect(await second.connect()).toMatchObject({ value: { tree: { frozen: true } } });
+    second.launch({ command: ["sh", "-c", "echo again >> runs"] });
+    expect((await second.exec(["sh", "-c", "touch go; cat runs"])).stdout).toBe("run\n");
+    expect(await mainIs(second, Main.EXITED)).toMatchObject({ exitCode: 5, instanceId });
+
+    const count = () =>
+      second.frames.filter((one) => one?.case === "mainProcess" && one.value.state === Main.EXITED).length;
+    await expect.poll(count, { timeout: 6_000 }).toBeGreaterThanOrEqual(2);
+    second.send({ case: "exitAcknowledged", value: { instanceId } });
+    second.send({ case: "terminate", value: { reason: "test" } });
+    expect(await runtime.exited).toBe(5);
+  });
+
+  it("is restarted by its policy inside the generation", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using supervisor = await runtime.supervisor();
+    await supervisor.connect();
+    supervisor.launch({
+      command: ["sh", "-c", "echo run >> runs; [ $(wc -l < runs) -ge 2 ]"],
+      restartPolicy: RestartPolicy.ON_FAILURE,
+    });
+    expect(await mainIs(supervisor, Main.RESTARTING)).toMatchObject({ exitCode: 1, restartCount: 1 });
+    expect(await mainIs(supervisor, Main.EXITED)).toMatchObject({ exitCode: 0, restartCount: 1 });
+  });
+});
+
+describe("PID 1", () => {
+  it("reaps orphans", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using supervisor = await runtime.supervisor();
+    await supervisor.connect();
+    await supervisor.exec(["sh", "-c", "for i in 1 2 3 4 5; do (sleep 0.1 & ) ; done"]);
+    await expect
+      .poll(async () => (await supervisor.exec(["sh", "-c", "ps -e -o ppid,stat,args | grep -v ps"])).stdout, {
+        timeout: 5_000,
+      })
+      .not.toMatch(/Z|sleep/);
+  });
+
+  it("forwards SIGTERM, waits for the tree, and ends with the main process's code", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using supervisor = await runtime.supervisor();
+    await supervisor.connect();
+    supervisor.launch({
+      command: ["sh", "-c", "trap 'sleep 0.2; echo bye > last; exit 9' TERM; touch up; while :; do sleep 0.05; done"],
+    });
+    await mainIs(supervisor, Main.RUNNING);
+    await expect.poll(async () => (await supervisor.exec(["ls"])).stdout).toContain("up");
+    process.kill(pidOf(runtime), "SIGTERM");
+    expect(await mainIs(supervisor, Main.EXITED)).toMatchObject({ exitCode: 9 });
+    supervisor.send({
+      case: "exitAcknowledged",
+      value: { instanceId: (await mainIs(supervisor, Main.EXITED)).instanceId },
+    });
+    expect(await runtime.exited).toBe(9);
+    expect(readFileSync(`${runtime.home}/last`, "utf8")).toBe("bye\n");
+  });
+
+  it("freezes the tree when the supervisor is lost and thaws it for the next", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using first = await runtime.supervisor(1);
+    await first.connect();
+    first.launch({ command: ["sh", "-c", "while :; do date +%s%N > tick; sleep 0.02; done"] });
+    await mainIs(first, Main.RUNNING);
+    const tick = () => readFileSync(`${runtime.home}/tick`, "utf8");
+    await expect.poll(() => ticking(tick)).toBe(true);
+    first.disconnect();
+    await expect.poll(() => ticking(tick), { timeout: 5_000 }).toBe(false);
+    await using second = await runtime.supervisor(2);
+    expect(await second.connect()).toMatchObject({ value: { tree: { frozen: true } } });
+    expect(await second.seen((payload) => (payload.case === "tree" ? payload.value.frozen : undefined))).toBe(false);
+    await expect.poll(() => ticking(tick), { timeout: 5_000 }).toBe(true);
+  });
+
+  it("cannot be looked into by a process of its own user, and leaves no identity behind", async () => {
+    await using runtime = await RuntimeProcess.start({ uid: 10_001 });
+    await using supervisor = await runtime.supervisor();
+    await supervisor.connect();
+    expect(runtime.identityIsLeft).toBe(false);
+    for (const file of ["mem", "environ", "maps", "fd/", "cwd/", "root/", "auxv", "io", "stack"]) {
+      const { code, stdout } = await supervisor.exec([
+        "sh",
+        "-c",
+        file.endsWith("/") ? `ls /proc/1/${file}` : `head -c 16 /proc/1/${file}`,
+      ]);
+      expect([file, code === 0, stdout]).toEqual([file, false, ""]);
+    }
+    expect((await supervisor.exec(["id", "-u"])).stdout).toBe("10001\n");
+    // Attaching is refused too; and the signal that opens Node's inspector does nothing.
+    const script = "kill -USR1 1; sleep 0.2; cat /proc/net/tcp /proc/net/tcp6 | grep -ci ':240D '";
+    expect((await supervisor.exec(["sh", "-c", script])).stdout.trim()).toBe("0");
+  });
+});
+
+describe("the fence", () => {
+  it("keeps every agent process from starting until it stands, and freezes them when it falls", async () => {
+    const { server, port } = await listener();
+    await using runtime = await RuntimeProcess.start({
+      environment: { OPENSHELL_FENCE_CHECK: "enforce", OPENSHELL_FENCE_TARGETS: `127.0.0.1:${port}` },
+    });
+    await using supervisor = await runtime.supervisor();
+    await supervisor.connect();
+    supervisor.launch({ command: ["sh", "-c", "date +%s%N > started; sleep 1000"] });
+    await fenceIs(supervisor, Fence.PROBING);
+    await expect(supervisor.exec(["true"])).rejects.toMatchObject({ code: "unavailable" });
+    await expect(supervisor.channel(services.tcp)).rejects.toMatchObject({ code: "unavailable" });
+
+    await new Promise((resolve) => server.close(resolve));
+    const closed = BigInt(Date.now()) * 1_000_000n;
+    await fenceIs(supervisor, Fence.FENCED);
+    await mainIs(supervisor, Main.RUNNING);
+    const read = async () => (await supervisor.exec(["cat", "started"])).stdout;
+    await expect.poll(read).not.toBe("");
+    expect(BigInt((await read()).trim()) - closed).toBeGreaterThan(900_000_000n);
+
+    server.listen(port, "127.0.0.1");
+    expect(await fenceIs(supervisor, Fence.BREACHED)).toMatchObject({ reachable: `127.0.0.1:${port}` });
+    expect(await supervisor.seen((payload) => (payload.case === "tree" ? payload.value.frozen : undefined))).toBe(true);
+    await expect(supervisor.exec(["true"])).rejects.toMatchObject({ code: "unavailable" });
+    server.close();
+  });
+
+  it("is reported as unchecked where the operator switched the check off", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using supervisor = await runtime.supervisor();
+    await supervisor.connect();
+    await fenceIs(supervisor, Fence.UNCHECKED);
+  });
+});
+
+async function ticking(tick: () => string): Promise<boolean> {
+  const before = tick();
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  return tick() !== before;
+}
+
+/** Pid of the runtime itself, child of the unshare(1) that made its namespace. */
+function pidOf(runtime: RuntimeProcess): number {
+  return Number(readFileSync(`/proc/${runtime.pid}/task/${runtime.pid}/children`, "utf8").trim());
+}

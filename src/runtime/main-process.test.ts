@@ -1,0 +1,128 @@
+import { create } from "@bufbuild/protobuf";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { createLogger } from "../common/log.ts";
+import { boundary } from "../wire/index.ts";
+import { MainProcess } from "./main-process.ts";
+import type { Child, NotStarted } from "./processes.ts";
+
+const { MainProcessStatus_State: State, RestartPolicy } = boundary;
+const log = createLogger({ name: "test", level: "error" });
+
+/** Programs that end when the test says so. */
+function harness(first?: NotStarted) {
+  const runs: ((code: number) => void)[] = [];
+  const start = (): Child | NotStarted => {
+    if (first !== undefined) return first;
+    const { promise, resolve } = Promise.withResolvers<number>();
+    runs.push(resolve);
+    return { pid: runs.length, stdin: undefined, stdout: undefined, stderr: undefined, exited: promise };
+  };
+  const main = new MainProcess({ start, log, random: () => 1 });
+  const end = async (code: number) => {
+    runs.at(-1)?.(code);
+    await vi.advanceTimersByTimeAsync(0);
+  };
+  return { main, runs, end };
+}
+
+function launch(restartPolicy: boundary.RestartPolicy, command = ["agent"]) {
+  return create(boundary.LaunchSchema, { command, restartPolicy });
+}
+
+describe("the main process", () => {
+  beforeEach(() => {
+    vi.useFakeTimers();
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
+  it("waits until it is allowed, starts once, and keeps its exit code", async () => {
+    const { main, runs, end } = harness();
+    main.launch(launch(RestartPolicy.NEVER));
+    expect(runs).toHaveLength(0);
+    main.allow(true);
+    main.launch(launch(RestartPolicy.ALWAYS));
+    main.allow(true);
+    expect(runs).toHaveLength(1);
+    expect(main.status.state).toBe(State.RUNNING);
+    await end(3);
+    expect(main.status).toMatchObject({ state: State.EXITED, exitCode: 3 });
+    expect(main.isFinal).toBe(true);
+  });
+
+  it("idles without a command", () => {
+    const { main, runs } = harness();
+    main.allow(true);
+    main.launch(launch(RestartPolicy.ALWAYS, []));
+    expect(main.status.state).toBe(State.IDLE);
+    expect(runs).toHaveLength(0);
+  });
+
+  it.each([
+    [RestartPolicy.NEVER, 1, false],
+    [RestartPolicy.UNSPECIFIED, 1, false],
+    [RestartPolicy.ON_FAILURE, 0, false],
+    [RestartPolicy.ON_FAILURE, 1, true],
+    [RestartPolicy.ALWAYS, 0, true],
+  ])("with policy %i is, after exit code %i, restarted: %s", async (policy, code, restarted) => {
+    const { main, runs, end } = harness();
+    main.allow(true);
+    main.launch(launch(policy));
+    await end(code);
+    expect(main.status.state).toBe(restarted ? State.RESTARTING : State.EXITED);
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(runs).toHaveLength(restarted ? 2 : 1);
+  });
+
+  it("restarts more slowly after each failure, at least once a minute, and quickly again after a healthy run", async () => {
+    const { main, runs, end } = harness();
+    main.allow(true);
+    main.launch(launch(RestartPolicy.ALWAYS));
+    for (const delay of [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]) {
+      await end(1);
+      const before = runs.length;
+      await vi.advanceTimersByTimeAsync(delay - 1);
+      expect(runs).toHaveLength(before);
+      await vi.advanceTimersByTimeAsync(1);
+      expect(runs).toHaveLength(before + 1);
+    }
+    await vi.advanceTimersByTimeAsync(60_000);
+    await end(1);
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(main.status).toMatchObject({ state: State.RUNNING, restartCount: 9 });
+  });
+
+  it("is not restarted while it is not allowed, but right after", async () => {
+    const { main, runs, end } = harness();
+    main.allow(true);
+    main.launch(launch(RestartPolicy.ALWAYS));
+    main.allow(false);
+    await end(1);
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(runs).toHaveLength(1);
+    main.allow(true);
+    expect(runs).toHaveLength(2);
+  });
+
+  it("that cannot be started says why", () => {
+    const { main } = harness({ notStarted: true, exitCode: 127, message: "agent: No such file or directory" });
+    main.allow(true);
+    main.launch(launch(RestartPolicy.NEVER));
+    expect(main.status).toMatchObject({
+      state: State.FAILED_TO_START,
+      exitCode: 127,
+      message: "agent: No such file or directory",
+    });
+  });
+
+  it("is final once stopped between two runs", async () => {
+    const { main, end } = harness();
+    main.allow(true);
+    main.launch(launch(RestartPolicy.ALWAYS));
+    await end(5);
+    main.stop();
+    expect(main.status).toMatchObject({ state: State.EXITED, exitCode: 5 });
+    expect(vi.getTimerCount()).toBe(0);
+  });
+});
