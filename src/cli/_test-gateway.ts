@@ -261,10 +261,3 @@ export class TestUser implements AsyncDisposable {
     return { code, stdout: Buffer.concat(out.chunks).toString(), stderr: Buffer.concat(err.chunks).toString() };
   }
 }
-
-/** Collects a tar stream. */
-export async function bytesOf(stream: AsyncIterable<Uint8Array>): Promise<Buffer> {
-  const chunks: Uint8Array[] = [];
-  for await (const chunk of stream) chunks.push(chunk);
-  return Buffer.concat(chunks);
-}

@@ -1,9 +1,9 @@
 import { readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
+import { pack } from "tar-stream";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { bytesOf, type Outcome, type RunOptions, TestGateway, TestUser } from "./_test-gateway.ts";
-import { listForPacking, packed } from "./files/pack.ts";
+import { type Outcome, type RunOptions, TestGateway, TestUser } from "./_test-gateway.ts";
 
 let user: TestUser;
 let gateway: TestGateway;
@@ -424,13 +424,32 @@ describe("sandbox upload and download", () => {
     expect(gateway.uploads.get("docs")?.toString()).toContain("notes.txt");
   });
 
-  it("places a download here", async () => {
-    await writeFile(join(user.home, "notes.txt"), "hello");
-    gateway.downloads.set("docs/notes.txt", await bytesOf(packed(await listForPacking(join(user.home, "notes.txt")))));
-    const target = join(user.home, "copy.txt");
-    const { code, stdout } = await openshell(`sandbox download box docs/notes.txt ${target}`);
+  /** A tar archive with one file. */
+  async function tarOf(name: string, body: string): Promise<Buffer> {
+    const archive = pack();
+    archive.entry({ name }, body);
+    archive.finalize();
+    const chunks: Uint8Array[] = [];
+    for await (const chunk of archive as AsyncIterable<Uint8Array>) chunks.push(chunk);
+    return Buffer.concat(chunks);
+  }
+
+  it.each([
+    ["", "home/notes.txt"],
+    ["/copy.txt", "home/copy.txt"],
+    ["/new/", "home/new/notes.txt"],
+  ])("places a download at HOME%s as %s", async (destination, expected) => {
+    gateway.downloads.set("docs/notes.txt", await tarOf("notes.txt", "hello"));
+    const target = join(user.home, expected.replace("home/", ""));
+    const { code, stdout } = await openshell(`sandbox download box docs/notes.txt ${user.home}${destination}`);
     expect([code, stdout]).toEqual([0, `Downloaded 1 file (5 B) to ${target}.\n`]);
     expect(await readFile(target, "utf8")).toBe("hello");
+  });
+
+  it("takes no other name from the sandbox than the one that was asked for", async () => {
+    gateway.downloads.set("notes.txt", await tarOf(".bashrc", "evil"));
+    await openshell(`sandbox download box notes.txt ${user.home}`);
+    expect((await readdir(user.home)).sort()).toEqual(["notes.txt"]);
   });
 
   it("reports what is missing on either side", async () => {

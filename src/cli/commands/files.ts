@@ -1,12 +1,11 @@
 /** `openshell sandbox upload|download`. */
-import { services } from "../../boundary/index.ts";
+import { stat } from "node:fs/promises";
+import { basename, dirname, resolve } from "node:path";
+import { download, services, upload } from "../../boundary/index.ts";
 import type { Connection } from "../connection.ts";
 import type { CommandContext } from "../context.ts";
-import { listForPacking, packed } from "../files/pack.ts";
-import { openRelay } from "../files/relay.ts";
-import { downloadTar, uploadTar } from "../files/transfer.ts";
-import { unpackTo } from "../files/unpack.ts";
 import { oneLine } from "../output.ts";
+import { openRelay } from "../relay.ts";
 import { write } from "../terminal.ts";
 
 export async function uploadFiles(
@@ -31,21 +30,13 @@ export async function uploadPath(
   destination = ".",
 ): Promise<void> {
   const { terminal, progress } = context;
-  const list = await listForPacking(local);
   const address = { workspace: context.workspace, sandbox, serviceId: services.files };
-  const channel = openRelay(client, address, terminal.signal);
   try {
-    const sent = counted(
-      packed(list),
-      (bytes) => progress.show(`uploading ${sizeText(bytes)} of about ${sizeText(list.bytes)}`),
-      terminal.stderr.isTTY,
-    );
-    const summary = await uploadTar(channel, destination, sent, list.bytes);
+    const channel = openRelay(client, address, terminal.signal);
+    const progressOf = reporter(context, "uploading");
+    const summary = await upload(channel, { source: resolve(local), destination, progress: progressOf });
     progress.clear();
-    warnOfSkipped(
-      context,
-      list.skipped.map((path) => `${path}: neither file, directory nor link`),
-    );
+    warnOfSkipped(context, summary.skipped);
     await write(
       terminal.stdout,
       `Uploaded ${countText(summary.files)} (${sizeText(summary.bytes)}) to ${oneLine(summary.path)} in ${oneLine(sandbox)}.\n`,
@@ -64,40 +55,45 @@ export async function downloadFiles(
   const { terminal, progress } = context;
   using connection = await context.connect();
   const address = { workspace: context.workspace, sandbox, serviceId: services.files };
-  const download = downloadTar(openRelay(connection.client, address, terminal.signal), source);
   try {
-    const received = counted(
-      download.tar,
-      (bytes) => progress.show(`downloading ${sizeText(bytes)}`),
-      terminal.stderr.isTTY,
-    );
-    const { path, skipped } = await unpackTo(received, destination);
+    const place = await placeOf(source, destination, sandbox);
+    const channel = openRelay(connection.client, address, terminal.signal);
+    const progressOf = reporter(context, "downloading");
+    const summary = await download(channel, { source, ...place, progress: progressOf });
     progress.clear();
-    warnOfSkipped(context, skipped);
-    const { files, bytes } = download.summary();
-    await write(terminal.stdout, `Downloaded ${countText(files)} (${sizeText(bytes)}) to ${oneLine(path)}.\n`);
+    warnOfSkipped(context, summary.skipped);
+    const what = `${countText(summary.files)} (${sizeText(summary.bytes)})`;
+    await write(terminal.stdout, `Downloaded ${what} to ${oneLine(summary.path)}.\n`);
   } finally {
     progress.clear();
   }
 }
 
-/** The same chunks; `report` hears of the bytes so far at most ten times a second, and only on a terminal. */
-async function* counted(
-  chunks: AsyncIterable<Uint8Array>,
-  report: (bytes: number) => void,
-  onTerminal: boolean | undefined,
-): AsyncGenerator<Uint8Array, void, undefined> {
-  let bytes = 0;
+/**
+ * Where a download goes, as `cp -r` would have it: into `destination` when that is a directory, else as `destination`. The name is always
+ * ours: one that the sandbox chose could be .bashrc.
+ */
+async function placeOf(source: string, destination: string, sandbox: string) {
+  const asked = basename(source);
+  const own = asked === "" || asked === "." || asked === ".." ? sandbox : asked;
+  const isDirectory = await stat(destination).then(
+    (found) => found.isDirectory(),
+    () => false,
+  );
+  return isDirectory || destination.endsWith("/")
+    ? { destination, name: own }
+    : { destination: dirname(destination), name: basename(destination) };
+}
+
+/** Says how far a transfer is, at most ten times a second, and only on a terminal. */
+function reporter({ terminal, progress }: CommandContext, verb: string): (bytes: number) => void {
   let reportedAt = 0;
-  for await (const chunk of chunks) {
-    bytes += chunk.length;
+  return (bytes) => {
     const now = performance.now();
-    if (onTerminal && now - reportedAt > 100) {
-      reportedAt = now;
-      report(bytes);
-    }
-    yield chunk;
-  }
+    if (terminal.stderr.isTTY !== true || now - reportedAt < 100) return;
+    reportedAt = now;
+    progress.show(`${verb} ${sizeText(bytes)}`);
+  };
 }
 
 function warnOfSkipped({ terminal }: CommandContext, skipped: readonly string[]): void {

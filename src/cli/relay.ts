@@ -1,7 +1,7 @@
 /** A byte channel to a service inside a sandbox, through the gateway's ForwardTcp. */
-import { type ByteChannel, createChannel, type ServiceId } from "../../boundary/index.ts";
-import type { openshell } from "../../wire/index.ts";
-import type { GatewayClient } from "../connection.ts";
+import { type ByteChannel, createChannel, type ServiceId } from "../boundary/index.ts";
+import type { openshell } from "../wire/index.ts";
+import type { GatewayClient } from "./connection.ts";
 
 export interface RelayAddress {
   readonly workspace: string;
