@@ -1,0 +1,128 @@
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Live, Pod } from "../../src/kube/index.ts";
+import { labels } from "../../src/manifests/names.ts";
+import { Conformance, type Pair, tables } from "../support/conformance.ts";
+
+let suite: Conformance;
+
+beforeAll(async () => {
+  suite = await Conformance.open();
+});
+
+afterAll(async () => {
+  await suite.configure({});
+  await suite[Symbol.asyncDispose]();
+});
+
+const isPlaced = ({ workload, supervisor }: Pair) =>
+  workload.spec?.nodeName !== undefined && supervisor.spec?.nodeName !== undefined;
+
+/** Terms of a Pod's anti-affinity, by their strength. */
+function antiAffinity(pod: Live<Pod>) {
+  const rule = pod.spec?.affinity?.podAntiAffinity;
+  return {
+    required: rule?.requiredDuringSchedulingIgnoredDuringExecution ?? [],
+    preferred: rule?.preferredDuringSchedulingIgnoredDuringExecution ?? [],
+  };
+}
+
+/** What a term must select: its own peer, by pair and role, on the same host. */
+function peerTerm(pod: Live<Pod>, role: "workload" | "supervisor") {
+  return {
+    topologyKey: "kubernetes.io/hostname",
+    labelSelector: expect.objectContaining({
+      matchLabels: expect.objectContaining({
+        [labels.pairId]: pod.metadata.labels?.[labels.pairId],
+        [labels.boundaryRole]: role,
+      }),
+    }),
+  };
+}
+
+async function policy(pod_anti_affinity: "off" | "preferred" | "required"): Promise<void> {
+  await suite.configure({ [tables.runtime]: { pod_anti_affinity } });
+}
+
+describe("pod_anti_affinity", () => {
+  it("off: says nothing about where the two Pods run", async () => {
+    await policy("off");
+    await using sandbox = await suite.create();
+    const { workload, supervisor } = await suite.pair(sandbox);
+    for (const pod of [workload, supervisor]) expect(antiAffinity(pod)).toEqual({ required: [], preferred: [] });
+    await sandbox.ready();
+  });
+
+  it("preferred: asks for different nodes, gets them while there are two, and comes up on one", async () => {
+    await policy("preferred");
+    await using sandbox = await suite.create();
+    await sandbox.ready();
+    const { workload, supervisor } = await suite.pair(sandbox, "placed Pods", isPlaced);
+    expect(antiAffinity(workload).required).toEqual([]);
+    expect(antiAffinity(workload).preferred).toEqual([
+      { weight: 100, podAffinityTerm: expect.objectContaining(peerTerm(workload, "supervisor")) },
+    ]);
+    expect(antiAffinity(supervisor).preferred).toEqual([
+      { weight: 100, podAffinityTerm: expect.objectContaining(peerTerm(supervisor, "workload")) },
+    ]);
+    expect(workload.spec?.nodeName).not.toBe(supervisor.spec?.nodeName);
+
+    await using _cordoned = await cordonOne();
+    await using second = await suite.create();
+    await second.ready();
+    const pair = await suite.pair(second, "placed Pods", isPlaced);
+    expect(pair.workload.spec?.nodeName).toBe(pair.supervisor.spec?.nodeName);
+  }, 300_000);
+
+  it("required: runs the two on different nodes", async () => {
+    await policy("required");
+    await using sandbox = await suite.create();
+    await sandbox.ready();
+    const { workload, supervisor } = await suite.pair(sandbox, "placed Pods", isPlaced);
+    expect(antiAffinity(workload).required).toEqual([expect.objectContaining(peerTerm(workload, "supervisor"))]);
+    expect(antiAffinity(supervisor).required).toEqual([expect.objectContaining(peerTerm(supervisor, "workload"))]);
+    expect(workload.spec?.nodeName).not.toBe(supervisor.spec?.nodeName);
+  }, 300_000);
+
+  it("required: waits while one node is all there is, with no agent process, and goes on when a second takes Pods", async () => {
+    const cordoned = await cordonOne();
+    await using sandbox = await suite.create({ command: ["sh", "-c", "date +%s > /sandbox/started; exec sleep 1000"] });
+    try {
+      const waiting = await suite.pods.until(
+        "one Pod of the pair to be unschedulable",
+        () =>
+          suite
+            .podsOf(sandbox)
+            .find((pod) =>
+              pod.status?.conditions?.some(({ type, reason }) => type === "PodScheduled" && reason === "Unschedulable"),
+            ),
+        { deadlineMs: 90_000 },
+      );
+      expect(waiting.spec?.nodeName).toBeUndefined();
+      const seen = await sandbox.until({
+        what: "a phase of waiting that names scheduling",
+        withinMs: 60_000,
+        test: ({ status }) =>
+          (status?.conditions ?? []).some(({ type, status: is }) => type === "Scheduled" && is === "False"),
+      });
+      expect(seen.status?.phase).toBe(1);
+      const placed = suite.podsOf(sandbox).filter((pod) => pod.spec?.nodeName !== undefined);
+      expect(placed.length).toBeLessThanOrEqual(1);
+    } finally {
+      await cordoned[Symbol.asyncDispose]();
+    }
+    await sandbox.ready();
+    const { workload, supervisor } = await suite.pair(sandbox, "placed Pods", isPlaced);
+    expect(workload.spec?.nodeName).not.toBe(supervisor.spec?.nodeName);
+    expect((await sandbox.exec(["cat", "/sandbox/started"])).exitCode).toBe(0);
+  }, 300_000);
+});
+
+/** Takes a node out of scheduling: one on which the gateway does not run, since its volume may be bound to its node. */
+async function cordonOne(): Promise<AsyncDisposable> {
+  const where = ["-n", suite.release.namespace, "get", "pod", suite.gateway.podName, "-o", "jsonpath={.spec.nodeName}"];
+  const busy = await suite.kubectl(where);
+  const name = (await suite.provider.nodes()).map((node) => node.name).find((node) => node !== busy);
+  if (name === undefined) throw new Error("placement needs two nodes");
+  await suite.kubectl(["cordon", name]);
+  return { [Symbol.asyncDispose]: async () => void (await suite.kubectl(["uncordon", name])) };
+}
