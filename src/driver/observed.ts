@@ -62,6 +62,12 @@ export function isScheduled(pod: Pod): boolean {
   return Boolean(pod.spec?.nodeName);
 }
 
+/** The sandbox is deleted, or is being deleted. */
+export function isGoing({ resource, cluster }: Observed): boolean {
+  if (resource === undefined || resource.metadata.deletionTimestamp !== undefined) return true;
+  return cluster.isDeleted(resource.metadata.uid);
+}
+
 /** The generation that a Pod was made for: read from its spec, which nobody can change on a living Pod. */
 export function generationOf(pod: Pod): string | undefined {
   const all = [...(pod.spec?.containers ?? []), ...(pod.spec?.initContainers ?? [])];

@@ -6,6 +6,7 @@ import {
   currentWorkload,
   isEnding,
   isGated,
+  isGoing,
   isRunning,
   isScheduled,
   isSuspended,
@@ -68,8 +69,7 @@ const nothing: Plan = { actions: [] };
 
 /** What is to be done next for one sandbox. Pure; safe to repeat at any point. */
 export function plan(observed: Observed, memory: PlanMemory): Plan {
-  const { resource } = observed;
-  if (resource === undefined || resource.metadata.deletionTimestamp !== undefined) return nothing;
+  if (isGoing(observed)) return nothing;
   if (observed.record?.ok !== true) return nothing;
   const { record } = observed.record;
   switch (memory.request?.kind) {
@@ -241,8 +241,9 @@ function provisioningTimeout(
   workload: Live<Pod> | undefined,
 ): { readonly failure?: Failure; readonly leftMs?: number } {
   const setting = record.settings.provisioning_timeout;
-  if (setting === "" || (workload && agentStatus(workload)?.started)) return {};
-  const leftMs = Date.parse(record.startedAt) + parseDuration(setting) - now.getTime();
+  const limitMs = parseDuration(setting);
+  if (limitMs === undefined || (workload && agentStatus(workload)?.started === true)) return {};
+  const leftMs = Date.parse(record.startedAt) + limitMs - now.getTime();
   if (leftMs > 0) return { leftMs };
   return {
     failure: {

@@ -5,6 +5,7 @@ import {
   foreignGates,
   isEnding,
   isGated,
+  isGoing,
   isRunning,
   isScheduled,
   type Observed,
@@ -28,7 +29,7 @@ const silentAfterMs = 10_000;
 /** What the driver says about a sandbox: always the three conditions, in their order. */
 export function conditionsOf(observed: Observed, request: Request | undefined): Condition[] {
   const { resource, record } = observed;
-  if (resource === undefined || resource.metadata.deletionTimestamp !== undefined) {
+  if (resource === undefined || isGoing(observed)) {
     return everywhere("Deleting", "the sandbox is being deleted");
   }
   if (record?.ok !== true) {

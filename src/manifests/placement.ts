@@ -112,10 +112,14 @@ function combineNodeTerms(left: Json, right: Json): Json[] {
   const combine = (a: Json, b: Json): Json =>
     Object.fromEntries(
       ["matchExpressions", "matchFields"]
-        .map((key) => [key, [...listOf(a[key]), ...listOf(b[key])]] as const)
+        .map((key) => [key, distinct([...listOf(a[key]), ...listOf(b[key])])] as const)
         .filter(([, list]) => list.length > 0),
     );
   return listOf(left.nodeSelectorTerms).flatMap((a) => listOf(right.nodeSelectorTerms).map((b) => combine(a, b)));
+}
+
+function distinct(terms: readonly Json[]): Json[] {
+  return [...new Map(terms.map((term) => [canonical(term), term])).values()];
 }
 
 function termsOf(kind: string, list: string, value: unknown): Json[] {

@@ -1,0 +1,50 @@
+import { OpenShellError } from "../common/errors.ts";
+import { type KubeClient, type Live, type Pod, type TokenReview, tokenReviews } from "../kube/index.ts";
+import { tokenAudience } from "../manifests/index.ts";
+
+/** Who a projected token is for. */
+export interface TokenHolder {
+  readonly podName: string;
+  readonly podUid: string;
+}
+
+/**
+ * Asks the API server whether a token is good, and whose Pod it belongs to.
+ *
+ * @throws unauthenticated when it is not a token for this gateway of a Pod of this ServiceAccount
+ */
+export async function reviewToken(
+  client: KubeClient,
+  token: string,
+  expected: { readonly gatewayId: string; readonly namespace: string; readonly serviceAccount: string },
+  signal?: AbortSignal,
+): Promise<TokenHolder> {
+  const audience = tokenAudience(expected.gatewayId);
+  const question: TokenReview = { spec: { token, audiences: [audience] } };
+  const { status } = await client.review(tokenReviews, question, signal === undefined ? {} : { signal });
+  // A server that knows no audiences would accept a token for anybody: it has to say ours back.
+  if (status?.authenticated !== true || !status.audiences?.includes(audience)) throw refused();
+  const username = `system:serviceaccount:${expected.namespace}:${expected.serviceAccount}`;
+  if (status.user?.username !== username) throw refused();
+  const extra = status.user.extra ?? {};
+  const [podName] = extra["authentication.kubernetes.io/pod-name"] ?? [];
+  const [podUid] = extra["authentication.kubernetes.io/pod-uid"] ?? [];
+  if (!podName || !podUid) throw refused();
+  return { podName, podUid };
+}
+
+/** The Pod that a holder names, when it is that very Pod and it lives. */
+export function isHolder(pod: Live<Pod>, holder: TokenHolder): boolean {
+  return pod.metadata.name === holder.podName && pod.metadata.uid === holder.podUid;
+}
+
+/** One answer for everything that is wrong with a token. */
+export function refused(): OpenShellError {
+  return new OpenShellError(
+    "unauthenticated",
+    "the credential is not the token of a current supervisor Pod of this gateway",
+    {
+      reason: "BadBootstrapToken",
+    },
+  );
+}

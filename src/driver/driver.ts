@@ -1,0 +1,319 @@
+import { randomUUID } from "node:crypto";
+import { hostname } from "node:os";
+import { backoffMs, sleep } from "../common/async.ts";
+import { OpenShellError } from "../common/errors.ts";
+import type { Logger } from "../common/log.ts";
+import type { KubernetesSettings } from "../config/index.ts";
+import {
+  type AgentSandboxVersion,
+  agentSandboxGroup,
+  agentSandboxVersions,
+  createKubeClient,
+  holdLease,
+  Informers,
+  isInCluster,
+  isNotFound,
+  type KubeClient,
+  type KubeClientOptions,
+  namespaces,
+} from "../kube/index.ts";
+import { driverLeaseName, type GatewayFacts } from "../manifests/index.ts";
+import type { compute, Implementation } from "../wire/index.ts";
+import { ClusterView } from "./cluster-view.ts";
+import { Executor } from "./execute.ts";
+import { Hub } from "./hub.ts";
+import { masterKidOf } from "./identity.ts";
+import type { Action } from "./plan.ts";
+import { platformEventOf } from "./platform-events.ts";
+import { putPolicy } from "./policies.ts";
+import { Reconciler } from "./reconciler.ts";
+import type { NamespaceFacts } from "./request.ts";
+import { computeDriver } from "./service.ts";
+import { sweep } from "./sweep.ts";
+
+export interface DriverOptions {
+  readonly settings: KubernetesSettings;
+  readonly gateway: {
+    readonly id: string;
+    readonly version: string;
+    /** `http(s)://host:port`, as supervisors reach the gateway. */
+    readonly endpoint: string;
+    /** What supervisors verify the gateway's certificate with. @default the system's roots */
+    readonly caPem?: string;
+    /** `address:port` of what a fenced workload must not reach. @default the cluster's API server, seen from a Pod */
+    readonly fenceTargets?: readonly string[];
+  };
+  readonly masterSecret: Uint8Array;
+  readonly log: Logger;
+  /** A kubeconfig file. @default the Pod's own access, or the default kubeconfig outside a cluster */
+  readonly kubeconfig?: string;
+  /** Told of every answer of the API server. */
+  readonly onRequest?: KubeClientOptions["onRequest"];
+  /** Told of every round of writes. */
+  readonly onRound?: (sandboxId: string, actions: readonly Action[]) => void;
+  /** For tests: a client instead of one of its own. */
+  readonly client?: KubeClient;
+  readonly now?: () => Date;
+}
+
+export interface Driver {
+  readonly implementation: Implementation<typeof compute.ComputeDriver>;
+  /** Resolves when the caches are filled and the lease is held: from then on it writes. `signal` ends it. */
+  start(signal: AbortSignal): Promise<void>;
+  /** The caches are filled and the lease is held. */
+  ready(): boolean;
+  stop(): Promise<void>;
+}
+
+/** The Kubernetes compute driver. It keeps no state outside the cluster. */
+export function createDriver(options: DriverOptions): Driver {
+  return new KubernetesDriver(options);
+}
+
+/** What the parts of a running driver share. */
+export interface Running {
+  readonly client: KubeClient;
+  readonly view: ClusterView;
+  readonly executor: Executor;
+  readonly reconciler: Reconciler;
+  readonly namespace: NamespaceFacts;
+}
+
+const sweepEveryMs = 5 * 60_000;
+const rediscoverEveryMs = 60_000;
+
+class KubernetesDriver implements Driver {
+  readonly implementation: Implementation<typeof compute.ComputeDriver>;
+  readonly #options: DriverOptions;
+  readonly #hub = new Hub();
+  readonly #stop = new AbortController();
+  readonly #background: Promise<void>[] = [];
+  #running: Running | undefined;
+  #informers: Informers | undefined;
+  #isLeader = false;
+  #policyWork: Promise<void> | undefined;
+
+  constructor(options: DriverOptions) {
+    this.#options = options;
+    this.implementation = computeDriver({
+      options,
+      hub: this.#hub,
+      gateway: gatewayFacts(options),
+      running: () => this.#requireRunning(),
+    });
+  }
+
+  ready(): boolean {
+    return this.#isLeader && (this.#informers?.hasSynced ?? false);
+  }
+
+  async start(parent: AbortSignal): Promise<void> {
+    const signal = AbortSignal.any([parent, this.#stop.signal]);
+    const { settings, gateway, log, onRequest, onRound, masterSecret } = this.#options;
+    const now = this.#options.now ?? (() => new Date());
+    const client =
+      this.#options.client ??
+      (await createKubeClient({
+        component: "openshell-driver",
+        ...(this.#options.kubeconfig === undefined ? {} : { kubeconfig: this.#options.kubeconfig }),
+        ...(onRequest === undefined ? {} : { onRequest }),
+      }));
+    const onError = (error: unknown) => {
+      if (isNotFound(error)) this.#discoverSoon(signal);
+      log.warn({ err: error }, "a watch failed; it goes on by itself");
+    };
+    const informers = new Informers(client, { signal, onError });
+    this.#informers = informers;
+    const view = new ClusterView({
+      informers,
+      settings,
+      gatewayId: gateway.id,
+      log,
+      now,
+      onSandbox: (id) => this.#running?.reconciler.wake(id),
+      onPolicies: () => this.#repairPolicies(),
+    });
+    const executor = new Executor({
+      client,
+      gatewayId: gateway.id,
+      gatewayCaPem: gateway.caPem,
+      masterSecret,
+      masterKid: masterKidOf(masterSecret),
+      overlay: view.overlay,
+      log,
+    });
+    const reconciler = new Reconciler({
+      view,
+      executor,
+      hub: this.#hub,
+      gatewayId: gateway.id,
+      log,
+      now,
+      ...(onRound === undefined ? {} : { onRound }),
+    });
+    const namespace = await namespaceFacts(client, settings, log);
+    this.#running = { client, view, executor, reconciler, namespace };
+    await this.#discover(signal);
+    await informers.synced();
+    for (const id of view.sandboxIds()) reconciler.publish(id);
+    view.events.on("added", (event) => this.#tellEvent(event));
+    view.events.on("modified", (event) => this.#tellEvent(event));
+    const first = Promise.withResolvers<void>();
+    this.#background.push(this.#lead(client, reconciler, signal, first.resolve), this.#sweepRegularly(signal));
+    await Promise.race([first.promise, aborted(signal)]);
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    this.#hub.close();
+    await Promise.allSettled(this.#background);
+    await this.#running?.reconciler.stop();
+    await this.#informers?.[Symbol.asyncDispose]();
+    if (this.#options.client === undefined) this.#running?.client.close();
+  }
+
+  #requireRunning(): Running {
+    if (this.#running === undefined) {
+      throw new OpenShellError("unavailable", "the Kubernetes driver is still starting", { retryAfterMs: 1_000 });
+    }
+    return this.#running;
+  }
+
+  /** Writes only while it holds the Lease, however many drivers there are. */
+  async #lead(client: KubeClient, reconciler: Reconciler, signal: AbortSignal, onFirst: () => void): Promise<void> {
+    const { settings, gateway, log } = this.#options;
+    // A Pod of a StatefulSet comes back under its name and need not wait for its own lease to run out.
+    const identity = isInCluster() ? hostname() : `${hostname()}-${randomUUID()}`;
+    while (!signal.aborted) {
+      try {
+        await using lease = await holdLease({
+          client,
+          namespace: settings.namespace,
+          name: driverLeaseName(gateway.id),
+          identity,
+          signal,
+          onError: (error) => log.warn({ err: error }, "the driver's lease could not be renewed yet"),
+        });
+        this.#isLeader = true;
+        reconciler.start(lease.lost);
+        this.#repairPolicies();
+        onFirst();
+        await Promise.race([aborted(lease.lost), aborted(signal)]);
+        this.#isLeader = false;
+        await reconciler.stop();
+        if (!signal.aborted) log.error("the driver's lease was lost; waiting to have it again");
+      } catch (error) {
+        this.#isLeader = false;
+        if (!signal.aborted) log.error({ err: error }, "the driver's lease failed");
+      }
+    }
+  }
+
+  /** Finds the best served version of the Agent Sandbox API; when there is none, asks again in the background. */
+  async #discover(signal: AbortSignal): Promise<void> {
+    const { log } = this.#options;
+    const { client, view } = this.#requireRunning();
+    const served = await client.apiVersionsOf(agentSandboxGroup, { signal });
+    const api = agentSandboxVersions.find((version) => served.includes(version));
+    if (api === undefined) {
+      log.warn(`the cluster does not serve ${agentSandboxGroup}; install Agent Sandbox. Asking again.`);
+      this.#discoverSoon(signal);
+      return;
+    }
+    await view.useApi(api);
+  }
+
+  #discovering = false;
+
+  #discoverSoon(signal: AbortSignal): void {
+    if (this.#discovering || signal.aborted) return;
+    this.#discovering = true;
+    const attempt = async () => {
+      for (let tries = 3; !signal.aborted; tries += 1) {
+        await sleep(backoffMs(tries, { maxMs: rediscoverEveryMs }), signal);
+        const { client, view } = this.#requireRunning();
+        const served = await client.apiVersionsOf(agentSandboxGroup, { signal });
+        const api = agentSandboxVersions.find((version: AgentSandboxVersion) => served.includes(version));
+        if (api === undefined) continue;
+        await view.useApi(api);
+        return;
+      }
+    };
+    const work = attempt()
+      .catch((error: unknown) => {
+        if (!signal.aborted) this.#options.log.warn({ err: error }, "looking for the Agent Sandbox API failed");
+      })
+      .finally(() => {
+        this.#discovering = false;
+        if (this.#running?.view.api === undefined) this.#discoverSoon(signal);
+      });
+    this.#background.push(work);
+  }
+
+  /** One repair at a time; a change meanwhile is seen by the watch again. */
+  #repairPolicies(): void {
+    if (!this.#isLeader || this.#policyWork !== undefined || this.#running === undefined) return;
+    const { client, view, reconciler } = this.#running;
+    const missing = view.missingPolicies();
+    if (missing.length === 0) return;
+    const { settings, log } = this.#options;
+    this.#policyWork = Promise.all(
+      missing.map(({ wanted, found }) => putPolicy(client, settings.namespace, wanted, found)),
+    )
+      .then(
+        () => undefined,
+        async (error: unknown) => {
+          log.error({ err: error }, "the namespace's NetworkPolicies could not be put in place; trying again");
+          await sleep(backoffMs(4), this.#stop.signal).catch(() => undefined);
+        },
+      )
+      .finally(() => {
+        this.#policyWork = undefined;
+        if (!this.#stop.signal.aborted) setTimeout(() => this.#repairPolicies(), 250).unref();
+        for (const id of view.sandboxIds()) reconciler.wake(id);
+      });
+  }
+
+  #tellEvent(event: Parameters<typeof platformEventOf>[0]): void {
+    const id = this.#running?.view.sandboxOfEvent(event);
+    if (id !== undefined) this.#hub.platformEvent(id, platformEventOf(event));
+  }
+
+  async #sweepRegularly(signal: AbortSignal): Promise<void> {
+    const now = this.#options.now ?? (() => new Date());
+    while (!signal.aborted) {
+      await sleep(sweepEveryMs * (0.75 + Math.random() / 2), signal).catch(() => undefined);
+      if (!signal.aborted && this.#isLeader && this.#running) await sweep(this.#running, now(), this.#options.log);
+    }
+  }
+}
+
+function gatewayFacts({ gateway }: DriverOptions): GatewayFacts {
+  const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port } = process.env;
+  const apiServer = host && port ? [`${host.includes(":") ? `[${host}]` : host}:${port}`] : [];
+  return {
+    id: gateway.id,
+    endpoint: gateway.endpoint,
+    fenceTargets: gateway.fenceTargets ?? apiServer,
+    hasCa: gateway.caPem !== undefined,
+  };
+}
+
+/** OpenShift gives each namespace a range of user ids. */
+async function namespaceFacts(client: KubeClient, settings: KubernetesSettings, log: Logger): Promise<NamespaceFacts> {
+  try {
+    const found = await client.find(namespaces, undefined, settings.namespace);
+    if (found === undefined) log.error(`namespace "${settings.namespace}" does not exist; sandboxes cannot be created`);
+    const range = found?.metadata.annotations?.["openshift.io/sa.scc.uid-range"];
+    const first = range === undefined ? undefined : Number(range.split(/[/-]/)[0]);
+    return first !== undefined && Number.isInteger(first) && first > 0 ? { firstUid: first } : {};
+  } catch (error) {
+    log.warn({ err: error }, `cannot read namespace "${settings.namespace}"; its UID range, if any, is not used`);
+    return {};
+  }
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+}

@@ -1,0 +1,430 @@
+import { OpenShellError } from "../common/errors.ts";
+import type { Logger } from "../common/log.ts";
+import {
+  type AgentSandboxVersion,
+  isAlreadyExists,
+  isConflict,
+  isNotFound,
+  type KubeClient,
+  type KubeObject,
+  kubeStatusOf,
+  type Live,
+  type Pod,
+  pods,
+  type Secret,
+  type Service,
+  sandboxes,
+  secrets,
+  services,
+} from "../kube/index.ts";
+import {
+  annotations,
+  BoundaryService,
+  bootstrapGate,
+  labels,
+  type ManifestObject,
+  manifestOf,
+  type OwnerReference,
+  podOwner,
+  runMode,
+  SandboxResource,
+  SupervisorPod,
+  SupervisorSecret,
+  sandboxOwner,
+  sandboxResourceName,
+  WorkloadSecret,
+  workloadPodTemplate,
+} from "../manifests/index.ts";
+import { type GenerationIdentity, generationIdentity, supervisorFiles, workloadFiles } from "./identity.ts";
+import type { Observed } from "./observed.ts";
+import type { WriteOverlay } from "./overlay.ts";
+import { type Action, refusalFailure, secretKey } from "./plan.ts";
+import { type Failure, type GenerationRecord, pairOf, writeRecord } from "./record.ts";
+import { violationFailure, violationsOf } from "./verify-pods.ts";
+
+export interface ExecutorOptions {
+  readonly client: KubeClient;
+  readonly gatewayId: string;
+  readonly gatewayCaPem: string | undefined;
+  readonly masterSecret: Uint8Array;
+  readonly masterKid: string;
+  readonly overlay: WriteOverlay;
+  readonly log: Logger;
+}
+
+/** The one place where a sandbox's objects are written. Each action may be repeated; what comes back is a reason to end the generation. */
+export class Executor {
+  readonly #options: ExecutorOptions;
+  readonly #identities = new Map<string, Promise<GenerationIdentity>>();
+
+  constructor(options: ExecutorOptions) {
+    this.#options = options;
+  }
+
+  /** Makes the CR, suspended: from here on the record says what is wanted, whatever happens to us. */
+  async createResource(record: GenerationRecord, api: AgentSandboxVersion): Promise<void> {
+    const pair = pairOf(record, this.#options.gatewayId);
+    const manifest = manifestOf(
+      (scope) => new SandboxResource(scope, "sandbox", { pair, api, running: false, record: writeRecord(record) }),
+    );
+    await this.#create(sandboxes(api), record, manifest);
+  }
+
+  /** Background deletion: what the CR owns goes after it. */
+  async deleteResource(observed: Observed): Promise<void> {
+    const { resource, api } = observed;
+    if (resource === undefined || api === undefined) return;
+    const { name, namespace, uid } = resource.metadata;
+    const deletion = this.#options.client.delete(sandboxes(api), namespace, name, { preconditions: { uid } });
+    await ignoring((error) => isNotFound(error) || isConflict(error), deletion);
+    this.#options.overlay.markDeleted(uid);
+  }
+
+  /** @returns why the generation has to end; undefined when the write was accepted, or was not needed any more */
+  async perform(
+    action: Action,
+    observed: Observed,
+    memory: { readonly writtenSecrets: Set<string> },
+  ): Promise<Failure | undefined> {
+    switch (action.do) {
+      case "create-service":
+        return await this.#refusable("the boundary Service", () =>
+          this.#createOwned(
+            services,
+            action.record,
+            observed,
+            (scope, owner) => new BoundaryService(scope, "boundary", { pair: this.#pair(action.record), owner }),
+          ),
+        );
+      case "create-supervisor":
+        return await this.#refusable("the supervisor Pod", () =>
+          this.#createOwned(
+            pods,
+            action.record,
+            observed,
+            (scope, owner) => new SupervisorPod(scope, "supervisor", { pair: this.#pair(action.record), owner }),
+          ),
+        );
+      case "point-service":
+        return await this.#pointService(action.record, observed);
+      case "run":
+        await this.#run(action.record, action.newTemplate, observed);
+        return undefined;
+      case "write-secret":
+        return await this.#writeSecret(action, memory.writtenSecrets);
+      case "release":
+        return await this.#release(action, observed);
+      case "record":
+        await this.#patchResource(observed, { metadata: recordAnnotation(action.record) });
+        return undefined;
+      case "suspend":
+        await this.#suspend(action.record, observed);
+        return undefined;
+      case "restore-labels":
+        await this.#restoreLabels(action.pod, action.labels, observed.sandboxId);
+        return undefined;
+      case "delete-pod":
+        await this.deletePod(action.pod);
+        return undefined;
+    }
+  }
+
+  async deletePod(pod: Live<Pod>): Promise<void> {
+    const { namespace, name, uid } = pod.metadata;
+    const deletion = this.#options.client.delete(pods, namespace, name, { preconditions: { uid } });
+    await ignoring((error) => isNotFound(error) || isConflict(error), deletion);
+    this.#options.overlay.markDeleted(uid);
+  }
+
+  async deleteService({ metadata: { namespace, name, uid } }: Live<Service>): Promise<void> {
+    const deletion = this.#options.client.delete(services, namespace, name, { preconditions: { uid } });
+    await ignoring((error) => isNotFound(error) || isConflict(error), deletion);
+  }
+
+  #pair(record: GenerationRecord) {
+    return pairOf(record, this.#options.gatewayId);
+  }
+
+  async #createOwned(
+    resource: typeof pods | typeof services,
+    record: GenerationRecord,
+    observed: Observed,
+    make: (
+      scope: Parameters<Parameters<typeof manifestOf>[0]>[0],
+      owner: OwnerReference,
+    ) => ReturnType<Parameters<typeof manifestOf>[0]>,
+  ): Promise<void> {
+    const owner = ownerOf(observed, record);
+    if (owner === undefined) return;
+    await this.#create(
+      resource,
+      record,
+      manifestOf((scope) => make(scope, owner)),
+    );
+  }
+
+  async #create(
+    resource: Parameters<KubeClient["create"]>[0],
+    record: GenerationRecord,
+    manifest: ManifestObject,
+  ): Promise<void> {
+    const { client, overlay } = this.#options;
+    const { namespace } = record.settings;
+    const { name } = manifest.metadata;
+    let made: Live<KubeObject>;
+    try {
+      made = await client.create(resource, namespace, manifest as KubeObject);
+    } catch (error) {
+      if (!isAlreadyExists(error)) throw error;
+      // Our own of a former try, which no watch has shown yet, or somebody else's.
+      const found = await client.find(resource, namespace, name);
+      if (found === undefined) throw error;
+      if (!isSameObject(found, manifest)) {
+        throw new OpenShellError(
+          "already-exists",
+          `${resource.kind} "${name}" in namespace ${namespace} belongs to somebody else`,
+          {
+            reason: "NameTaken",
+            cause: error,
+          },
+        );
+      }
+      made = found;
+    }
+    overlay.put(record.sandbox.id, resource.plural, made);
+  }
+
+  async #pointService(record: GenerationRecord, observed: Observed): Promise<undefined> {
+    const { client, overlay } = this.#options;
+    const owner = ownerOf(observed, record);
+    const { service } = observed;
+    if (owner === undefined || service === undefined) return undefined;
+    const { spec } = manifestOf((scope) => new BoundaryService(scope, "boundary", { pair: this.#pair(record), owner }));
+    const { selector, ports } = spec as { selector: object; ports: object[] };
+    const patched = await client.patch(services, service.metadata.namespace, service.metadata.name, {
+      type: "json",
+      body: [
+        { op: "add", path: "/spec/selector", value: selector },
+        { op: "add", path: "/spec/ports", value: ports },
+      ],
+    });
+    overlay.put(record.sandbox.id, services.plural, patched);
+    return undefined;
+  }
+
+  async #run(record: GenerationRecord, newTemplate: boolean, observed: Observed): Promise<void> {
+    const { resource, api } = observed;
+    if (resource === undefined || api === undefined) return;
+    const mode = runMode(api, true);
+    if (!newTemplate) {
+      await this.#patchResource(observed, { metadata: recordAnnotation(record), spec: mode });
+      return;
+    }
+    // A merge would keep what the former template had and this one has not.
+    const replaced = { podTemplate: workloadPodTemplate(this.#pair(record)), ...mode };
+    const patched = await this.#options.client.patch(
+      sandboxes(api),
+      resource.metadata.namespace,
+      resource.metadata.name,
+      {
+        type: "json",
+        body: [
+          { op: "replace", path: "/metadata/resourceVersion", value: resource.metadata.resourceVersion },
+          ...Object.entries(replaced).map(([field, value]) => ({ op: "add" as const, path: `/spec/${field}`, value })),
+          { op: "add", path: `/metadata/annotations/${pointer(annotations.generation)}`, value: writeRecord(record) },
+        ],
+      },
+    );
+    this.#options.overlay.put(record.sandbox.id, "sandboxes", patched);
+  }
+
+  async #suspend(record: GenerationRecord, observed: Observed): Promise<void> {
+    if (observed.api === undefined) return;
+    await this.#patchResource(observed, { metadata: recordAnnotation(record), spec: runMode(observed.api, false) });
+  }
+
+  async #patchResource(observed: Observed, body: object): Promise<void> {
+    const { resource, api, sandboxId } = observed;
+    if (resource === undefined || api === undefined) return;
+    const { namespace, name } = resource.metadata;
+    const patched = await ignoring(
+      isNotFound,
+      this.#options.client.patch(sandboxes(api), namespace, name, { type: "merge", body }),
+    );
+    if (patched !== undefined) this.#options.overlay.put(sandboxId, "sandboxes", patched);
+  }
+
+  async #writeSecret(
+    { role, pod, record }: Extract<Action, { do: "write-secret" }>,
+    written: Set<string>,
+  ): Promise<Failure | undefined> {
+    const { client, masterKid, gatewayCaPem } = this.#options;
+    if (record.masterKid !== masterKid) {
+      return {
+        condition: "PodsAdmitted",
+        reason: "MasterSecretChanged",
+        message: `this generation began under master secret ${record.masterKid}, the gateway now has ${masterKid}; stop and start the sandbox`,
+      };
+    }
+    const pair = this.#pair(record);
+    const identity = await this.#identityOf(record.generation.id);
+    const owner = podOwner(pod.metadata.name, pod.metadata.uid);
+    const of = { sandboxId: record.sandbox.id, podUid: pod.metadata.uid };
+    const manifest =
+      role === "workload"
+        ? await workloadFiles(identity, of).then((files) =>
+            manifestOf((scope) => new WorkloadSecret(scope, "secret", { pair, owner, files })),
+          )
+        : await supervisorFiles(identity, { ...of, session: record.generation.session }, gatewayCaPem).then((files) =>
+            manifestOf((scope) => new SupervisorSecret(scope, "secret", { pair, owner, files })),
+          );
+    const { namespace } = record.settings;
+    const { name } = manifest.metadata;
+    return await this.#refusable(`the ${role} Secret`, async () => {
+      const create = () => client.create(secrets, namespace, manifest as Secret);
+      try {
+        await create();
+      } catch (error) {
+        if (!isAlreadyExists(error)) throw error;
+        // A former try, before we were restarted. The Pod's gate is closed, so nobody has used it.
+        await ignoring(isNotFound, client.delete(secrets, namespace, name));
+        try {
+          await create();
+        } catch (again) {
+          if (!isAlreadyExists(again)) throw again;
+          throw new OpenShellError("already-exists", `Secret "${name}" is made by somebody else`, {
+            reason: "SecretNameTaken",
+            cause: again,
+          });
+        }
+      }
+      written.add(secretKey(pod, record));
+    });
+  }
+
+  /** Opens our gate of exactly the Pod that was verified, and verifies what the API server made of that. */
+  async #release(
+    { role, pod, peerUid, record }: Extract<Action, { do: "release" }>,
+    observed: Observed,
+  ): Promise<Failure | undefined> {
+    const { client, overlay, log } = this.#options;
+    const { namespace, name, resourceVersion } = pod.metadata;
+    const remaining = (pod.spec?.schedulingGates ?? []).filter((gate) => gate.name !== bootstrapGate);
+    const body = {
+      metadata: { resourceVersion, annotations: { [annotations.peerUid]: peerUid } },
+      spec: { schedulingGates: remaining },
+    };
+    let released: Live<Pod>;
+    try {
+      released = await client.patch(pods, namespace, name, { type: "merge", body });
+    } catch (error) {
+      if (isNotFound(error)) return undefined;
+      // Somebody changed the Pod after we looked: the watch shows it, and it is verified again.
+      if (isConflict(error))
+        throw new OpenShellError("aborted", `Pod ${name} changed while it was released`, { cause: error });
+      throw error;
+    }
+    overlay.put(record.sandbox.id, pods.plural, released);
+    const pair = this.#pair(record);
+    const violations = violationsOf(role, released, pair, observed.cluster);
+    if (violations.length === 0) return undefined;
+    log.warn({ sandbox: record.sandbox.id, pod: name, violations }, "admission changed a Pod in its release");
+    await this.deletePod(released);
+    return violationFailure(role, violations, observed, pair);
+  }
+
+  async #restoreLabels(pod: Live<Pod>, wanted: Readonly<Record<string, string>>, sandboxId: string): Promise<void> {
+    const { client, overlay, log } = this.#options;
+    log.warn(
+      { sandbox: sandboxId, pod: pod.metadata.name, labels: Object.keys(wanted) },
+      "LabelsTampered: putting labels back",
+    );
+    const patch = client.patch(pods, pod.metadata.namespace, pod.metadata.name, {
+      type: "merge",
+      body: { metadata: { uid: pod.metadata.uid, labels: wanted } },
+    });
+    const restored = await ignoring(isNotFound, patch);
+    if (restored !== undefined) overlay.put(sandboxId, pods.plural, restored);
+  }
+
+  #identityOf(generationId: string): Promise<GenerationIdentity> {
+    const known = this.#identities.get(generationId);
+    if (known !== undefined) return known;
+    const derived = generationIdentity(this.#options.masterSecret, generationId);
+    this.#identities.set(generationId, derived);
+    // A generation needs it for a moment only.
+    if (this.#identities.size > 64) this.#identities.delete(this.#identities.keys().next().value ?? "");
+    return derived;
+  }
+
+  /** A refusal by admission, quota or RBAC is a failure; anything else may pass and is tried again. */
+  async #refusable(what: string, write: () => Promise<void>): Promise<Failure | undefined> {
+    try {
+      await write();
+      return undefined;
+    } catch (error) {
+      const failure = failureOf(what, error);
+      if (failure === undefined) throw error;
+      this.#options.log.warn({ err: error, reason: failure.reason }, failure.message);
+      return failure;
+    }
+  }
+}
+
+function failureOf(what: string, error: unknown): Failure | undefined {
+  if (
+    error instanceof OpenShellError &&
+    (error.details.reason === "NameTaken" || error.details.reason === "SecretNameTaken")
+  ) {
+    return { condition: "PodsAdmitted", reason: error.details.reason, message: `${what}: ${error.message}` };
+  }
+  const status = kubeStatusOf(error);
+  if (status === undefined) return undefined;
+  const known = refusalFailure(what, status.message);
+  if (known !== undefined) return known;
+  if (status.httpCode === 403) {
+    return {
+      condition: "PodsAdmitted",
+      reason: "AdmissionRefused",
+      message: `the cluster refused ${what}: ${status.message}`,
+    };
+  }
+  if (status.httpCode === 422) {
+    return {
+      condition: "PodsAdmitted",
+      reason: "InvalidPod",
+      message: `the cluster refused ${what}: ${status.message}`,
+    };
+  }
+  return undefined;
+}
+
+function ownerOf({ resource, api }: Observed, record: GenerationRecord): OwnerReference | undefined {
+  if (resource === undefined || api === undefined) return undefined;
+  return sandboxOwner(api, sandboxResourceName(record.sandbox.workspace, record.sandbox.name), resource.metadata.uid);
+}
+
+function recordAnnotation(record: GenerationRecord): object {
+  return { annotations: { [annotations.generation]: writeRecord(record) } };
+}
+
+/** Made by us, for the same sandbox and generation. */
+function isSameObject(found: KubeObject, manifest: ManifestObject): boolean {
+  return [labels.gatewayId, labels.sandboxId, labels.pairId].every(
+    (key) => found.metadata?.labels?.[key] === manifest.metadata.labels?.[key],
+  );
+}
+
+/** RFC 6901. */
+function pointer(key: string): string {
+  return key.replaceAll("~", "~0").replaceAll("/", "~1");
+}
+
+async function ignoring<T>(harmless: (error: unknown) => boolean, call: Promise<T>): Promise<T | undefined> {
+  try {
+    return await call;
+  } catch (error) {
+    if (harmless(error)) return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,23 @@
+import { create } from "@bufbuild/protobuf";
+import { timestampFromDate } from "@bufbuild/protobuf/wkt";
+import type { KubeEvent } from "../kube/index.ts";
+import { compute } from "../wire/index.ts";
+
+/** A Kubernetes Event as the gateway shows it. Events of the newer API have no count and no last time. */
+export function platformEventOf(event: KubeEvent): compute.DriverPlatformEvent {
+  const { involvedObject, metadata } = event;
+  const at = event.series?.lastObservedTime ?? event.lastTimestamp ?? event.eventTime ?? metadata?.creationTimestamp;
+  const source = event.source?.component || event.reportingComponent || "kubernetes";
+  return create(compute.DriverPlatformEventSchema, {
+    ...(at === undefined || at === null ? {} : { eventTime: timestampFromDate(new Date(at)) }),
+    source,
+    type: event.type ?? "Normal",
+    reason: event.reason ?? "",
+    message: event.message ?? "",
+    metadata: {
+      kind: involvedObject.kind ?? "",
+      name: involvedObject.name ?? "",
+      count: String(event.series?.count ?? event.count ?? 1),
+    },
+  });
+}

@@ -1,0 +1,266 @@
+import { create } from "@bufbuild/protobuf";
+import { timestampFromDate } from "@bufbuild/protobuf/wkt";
+import type { Deferred } from "../common/async.ts";
+import { type ErrorCode, OpenShellError } from "../common/errors.ts";
+import type { Logger } from "../common/log.ts";
+import { WorkQueue } from "../kube/index.ts";
+import { labels, sandboxResourceName } from "../manifests/index.ts";
+import { compute } from "../wire/index.ts";
+import type { ClusterView } from "./cluster-view.ts";
+import type { Executor } from "./execute.ts";
+import type { Hub } from "./hub.ts";
+import { currentWorkload, isGoing, isRunning, type Observed } from "./observed.ts";
+import { type Action, plan, type Request } from "./plan.ts";
+import type { Reason } from "./reasons.ts";
+import type { Failure, GenerationRecord } from "./record.ts";
+import { type Condition, conditionsOf } from "./status.ts";
+
+/** What is known of a sandbox only while this process lives. Losing it loses nothing: it is asked for or done again. */
+interface Memory {
+  request: (Request & { readonly done: Deferred<GenerationRecord> }) | undefined;
+  /** The caller of CreateSandbox waits for the supervisor to be accepted. */
+  creating: Deferred<GenerationRecord> | undefined;
+  readonly writtenSecrets: Set<string>;
+  readonly changedAt: Map<string, { readonly text: string; readonly at: Date }>;
+}
+
+export interface ReconcilerOptions {
+  readonly view: ClusterView;
+  readonly executor: Executor;
+  readonly hub: Hub;
+  readonly gatewayId: string;
+  readonly log: Logger;
+  readonly now: () => Date;
+  /** For tests and metrics: one round of writes of a sandbox. */
+  readonly onRound?: (sandboxId: string, actions: readonly Action[]) => void;
+}
+
+/** Writes that follow from each other are made in one pass; more rounds than this are a plan that never ends. */
+const maxRounds = 12;
+
+/** Brings every sandbox to what its record, or a caller's request, says. One sandbox is worked on by one pass at a time. */
+export class Reconciler {
+  readonly #options: ReconcilerOptions;
+  readonly #memory = new Map<string, Memory>();
+  #queue: WorkQueue | undefined;
+
+  constructor(options: ReconcilerOptions) {
+    this.#options = options;
+  }
+
+  /** Begins to write. */
+  start(signal: AbortSignal): void {
+    this.#queue = new WorkQueue({
+      reconcile: (id) => this.#reconcile(id),
+      concurrency: 16,
+      signal,
+      onError: (sandbox, error, failures) => {
+        this.#options.log.warn({ sandbox, err: error, failures }, "reconcile failed; trying again");
+      },
+    });
+    for (const id of this.#options.view.sandboxIds()) this.#queue.add(id);
+  }
+
+  async stop(): Promise<void> {
+    const queue = this.#queue;
+    this.#queue = undefined;
+    await queue?.stop();
+  }
+
+  get depth(): number {
+    return this.#queue?.depth ?? 0;
+  }
+
+  /** Something about the sandbox changed. */
+  wake(sandboxId: string): void {
+    if (this.#queue === undefined) this.publish(sandboxId);
+    else this.#queue.add(sandboxId);
+  }
+
+  /** Resolves when the CR, Service and supervisor of a new sandbox are accepted and the CR runs. */
+  async create(record: GenerationRecord, makeResource: () => Promise<void>): Promise<GenerationRecord> {
+    const memory = this.#memoryOf(record.sandbox.id);
+    memory.creating ??= Promise.withResolvers();
+    const { promise } = memory.creating;
+    promise.catch(() => undefined);
+    try {
+      await makeResource();
+    } catch (error) {
+      memory.creating = undefined;
+      throw error;
+    }
+    this.wake(record.sandbox.id);
+    return await promise;
+  }
+
+  /** Resolves when the new generation's CR runs. A second call for the same generation joins the first. */
+  async startGeneration(record: GenerationRecord): Promise<GenerationRecord> {
+    const memory = this.#memoryOf(record.sandbox.id);
+    const { request } = memory;
+    if (request?.kind === "start" && request.record.generation.id === record.generation.id)
+      return await request.done.promise;
+    request?.done.reject(new OpenShellError("aborted", "another start or stop came after this one"));
+    const done = Promise.withResolvers<GenerationRecord>();
+    done.promise.catch(() => undefined);
+    memory.request = { kind: "start", record, done };
+    this.wake(record.sandbox.id);
+    return await done.promise;
+  }
+
+  /** Resolves when the CR is suspended. */
+  async stopGeneration(sandboxId: string): Promise<void> {
+    const memory = this.#memoryOf(sandboxId);
+    if (memory.request?.kind === "stop") {
+      await memory.request.done.promise;
+      return;
+    }
+    memory.request?.done.reject(new OpenShellError("aborted", "a stop came after this start"));
+    const done = Promise.withResolvers<GenerationRecord>();
+    done.promise.catch(() => undefined);
+    memory.request = { kind: "stop", done };
+    this.wake(sandboxId);
+    await done.promise;
+  }
+
+  /** Tells watchers how the sandbox stands. */
+  publish(sandboxId: string): void {
+    const { hub, view } = this.#options;
+    const observed = view.observe(sandboxId);
+    const isGone = observed.resource === undefined && observed.workloads.length + observed.supervisors.length === 0;
+    if (!isGone) {
+      hub.publish(this.#sandboxOf(observed));
+      return;
+    }
+    const memory = this.#memory.get(sandboxId);
+    if (memory?.creating !== undefined && hub.get(sandboxId) === undefined) return;
+    hub.remove(sandboxId);
+    const gone = new OpenShellError("not-found", `sandbox ${sandboxId} was deleted`);
+    memory?.creating?.reject(gone);
+    memory?.request?.done.reject(gone);
+    this.#memory.delete(sandboxId);
+  }
+
+  async #reconcile(sandboxId: string): Promise<number | undefined> {
+    this.publish(sandboxId);
+    const { view, executor, gatewayId, onRound } = this.#options;
+    for (let round = 0; round < maxRounds; round += 1) {
+      const memory = this.#memoryOf(sandboxId);
+      const observed = view.observe(sandboxId);
+      this.#settle(observed, memory);
+      const { actions, againAfterMs } = plan(observed, { gatewayId, ...memory });
+      if (actions.length === 0) {
+        this.publish(sandboxId);
+        return againAfterMs;
+      }
+      onRound?.(sandboxId, actions);
+      const outcomes = await Promise.allSettled(actions.map((action) => executor.perform(action, observed, memory)));
+      const failure = outcomes
+        .map((outcome) => (outcome.status === "fulfilled" ? outcome.value : undefined))
+        .find(Boolean);
+      if (failure !== undefined) await this.#fail(view.observe(sandboxId), memory, failure);
+      const broken = outcomes.find((outcome) => outcome.status === "rejected");
+      if (failure === undefined && broken !== undefined) throw broken.reason;
+    }
+    throw new OpenShellError(
+      "internal",
+      `the plan of sandbox ${sandboxId} did not come to an end in ${maxRounds} rounds`,
+    );
+  }
+
+  /** A refusal before the CR ran leaves nothing behind and is the caller's answer; a later one is the generation's end. */
+  async #fail(observed: Observed, memory: Memory, failure: Failure): Promise<void> {
+    const { executor } = this.#options;
+    const { creating, request } = memory;
+    if (creating !== undefined && observed.resource !== undefined && !isRunning(observed.resource)) {
+      await executor.deleteResource(observed);
+      memory.creating = undefined;
+      creating.reject(errorOf(failure));
+      return;
+    }
+    if (request?.kind === "start") {
+      memory.request = undefined;
+      request.done.reject(errorOf(failure));
+      return;
+    }
+    if (observed.record?.ok !== true) return;
+    const ended: GenerationRecord = { ...observed.record.record, intent: "failed", failure, supervisorUid: undefined };
+    await executor.perform({ do: "suspend", record: ended }, observed, memory);
+  }
+
+  /** Answers callers whose wish has come true. */
+  #settle(observed: Observed, memory: Memory): void {
+    const { resource, record } = observed;
+    if (resource === undefined || record?.ok !== true) return;
+    const { creating, request } = memory;
+    if (creating !== undefined && (isRunning(resource) || record.record.intent !== "running")) {
+      memory.creating = undefined;
+      if (record.record.failure === undefined) creating.resolve(record.record);
+      else creating.reject(errorOf(record.record.failure));
+    }
+    if (
+      request?.kind === "start" &&
+      isRunning(resource) &&
+      record.record.generation.id === request.record.generation.id
+    ) {
+      memory.request = undefined;
+      request.done.resolve(record.record);
+    }
+    if (request?.kind === "stop" && record.record.intent === "stopped" && !isRunning(resource)) {
+      memory.request = undefined;
+      request.done.resolve(record.record);
+    }
+  }
+
+  #sandboxOf(observed: Observed): compute.DriverSandbox {
+    const { sandboxId, resource, workloads, supervisors, now } = observed;
+    const record = observed.record?.ok === true ? observed.record.record : undefined;
+    const known = this.#options.hub.get(sandboxId);
+    const any = resource ?? workloads[0] ?? supervisors[0];
+    const workload = record && currentWorkload(observed, record);
+    return create(compute.DriverSandboxSchema, {
+      id: sandboxId,
+      name: record?.sandbox.name ?? known?.name ?? "",
+      namespace: any?.metadata.namespace ?? "",
+      workspace: record?.sandbox.workspace ?? any?.metadata.labels?.[labels.workspace] ?? "",
+      status: {
+        name: record ? sandboxResourceName(record.sandbox.workspace, record.sandbox.name) : (known?.status?.name ?? ""),
+        instanceId: workload?.metadata.uid ?? "",
+        conditions: this.#timed(sandboxId, conditionsOf(observed, this.#memory.get(sandboxId)?.request), now),
+        deleting: isGoing(observed),
+        ...(record && { resolvedIdentity: { uid: record.sandbox.uid, gid: record.sandbox.gid, source: "driver" } }),
+      },
+    });
+  }
+
+  /** The time at which a condition came to say what it says. */
+  #timed(sandboxId: string, conditions: readonly Condition[], now: Date) {
+    const { changedAt } = this.#memoryOf(sandboxId);
+    return conditions.map((condition) => {
+      const text = JSON.stringify(condition);
+      const before = changedAt.get(condition.type);
+      const at = before?.text === text ? before.at : now;
+      changedAt.set(condition.type, { text, at });
+      return { ...condition, transitionTime: timestampFromDate(at) };
+    });
+  }
+
+  #memoryOf(sandboxId: string): Memory {
+    const known = this.#memory.get(sandboxId);
+    if (known !== undefined) return known;
+    const memory: Memory = { request: undefined, creating: undefined, writtenSecrets: new Set(), changedAt: new Map() };
+    this.#memory.set(sandboxId, memory);
+    return memory;
+  }
+}
+
+const codes: Partial<Record<Reason, ErrorCode>> = {
+  QuotaExceeded: "resource-exhausted",
+  LimitRangeRefused: "failed-precondition",
+  PermissionDenied: "internal",
+  NameTaken: "already-exists",
+  InvalidPod: "invalid-argument",
+};
+
+function errorOf({ reason, message }: Failure): OpenShellError {
+  return new OpenShellError(codes[reason] ?? "failed-precondition", message, { reason });
+}

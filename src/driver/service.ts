@@ -1,0 +1,244 @@
+import { OpenShellError } from "../common/errors.ts";
+import { nodes } from "../kube/index.ts";
+import {
+  type Affinity,
+  foreignAffinity,
+  type GatewayFacts,
+  generationSettings,
+  labels,
+  type SandboxSpec,
+  sandboxResourceName,
+} from "../manifests/index.ts";
+import type { compute, Implementation } from "../wire/index.ts";
+import { isHolder, refused, reviewToken } from "./authenticate.ts";
+import { capabilitiesOf, checkGateway } from "./capabilities.ts";
+import type { DriverOptions, Running } from "./driver.ts";
+import type { Hub } from "./hub.ts";
+import { masterKidOf } from "./identity.ts";
+import { isEnding, isGated, isGoing, isTerminal, type Observed } from "./observed.ts";
+import { type GenerationRecord, generationIdFor } from "./record.ts";
+import { gpuResource, sandboxSpecOf } from "./request.ts";
+
+export interface ServiceOptions {
+  readonly options: DriverOptions;
+  readonly hub: Hub;
+  readonly gateway: GatewayFacts;
+  readonly running: () => Running;
+}
+
+/** The twelve calls of ComputeDriver. */
+export function computeDriver({
+  options,
+  hub,
+  gateway,
+  running,
+}: ServiceOptions): Implementation<typeof compute.ComputeDriver> {
+  const { settings } = options;
+  const now = options.now ?? (() => new Date());
+  const identityOf = (record: GenerationRecord) =>
+    `kubernetes://${settings.namespace}/${sandboxResourceName(record.sandbox.workspace, record.sandbox.name)}/${record.generation.id}`;
+
+  const newRecord = (sandbox: SandboxSpec, generation: GenerationRecord["generation"]): GenerationRecord => ({
+    version: 1,
+    intent: "running",
+    sandbox,
+    settings: generationSettings(settings),
+    gateway: { endpoint: gateway.endpoint, fenceTargets: gateway.fenceTargets, hasCa: gateway.hasCa },
+    generation,
+    firstSession: generation.session,
+    masterKid: masterKidOf(options.masterSecret),
+    startedAt: now().toISOString(),
+    seeded: generation.seeded,
+  });
+
+  /** The sandbox with a readable record, or the error that its caller gets. */
+  const require = (request: { readonly sandboxId: string }): Observed & { readonly known: GenerationRecord } => {
+    const observed = running().view.observe(request.sandboxId);
+    if (isGoing(observed)) throw unknown(request.sandboxId);
+    if (observed.record?.ok !== true) {
+      throw new OpenShellError(
+        "failed-precondition",
+        observed.record?.problem ?? "the sandbox has no generation record",
+        {
+          reason: "RecordUnreadable",
+        },
+      );
+    }
+    return { ...observed, known: observed.record.record };
+  };
+
+  return {
+    async getCapabilities({ gateway: peer }) {
+      checkGateway(peer);
+      return capabilitiesOf(settings, options.gateway.version);
+    },
+
+    async authenticateSandbox({ credential }, { signal }) {
+      const { client, view } = running();
+      if (credential === "") throw refused();
+      const holder = await reviewToken(
+        client,
+        credential,
+        { gatewayId: gateway.id, namespace: settings.namespace, serviceAccount: settings.service_account_name },
+        signal,
+      );
+      const pod = view.podNamed(holder.podName);
+      if (pod === undefined || !isHolder(pod, holder)) throw refused();
+      const observed = view.observe(pod.metadata.labels?.[labels.sandboxId] ?? "");
+      const record = observed.record?.ok === true ? observed.record.record : undefined;
+      const isCurrent = record?.intent === "running" && record.supervisorUid === holder.podUid && !isGoing(observed);
+      if (!isCurrent || isGated(pod) || isTerminal(pod) || isEnding(pod, observed.cluster)) throw refused();
+      return { sandboxId: record.sandbox.id, runtimeIdentity: identityOf(record) };
+    },
+
+    async validateSandboxCreate({ sandbox }) {
+      await checkedSpec(sandbox, options, running());
+      return {};
+    },
+
+    async getSandbox({ sandboxId }) {
+      const sandbox = hub.get(sandboxId);
+      if (sandbox === undefined) throw unknown(sandboxId);
+      return { sandbox };
+    },
+
+    async listSandboxes() {
+      return { sandboxes: hub.list() };
+    },
+
+    async createSandbox({ sandbox }) {
+      const { view, executor, reconciler } = running();
+      const spec = await checkedSpec(sandbox, options, running());
+      const existing = view.observe(spec.id);
+      if (existing.record?.ok === true && !isGoing(existing))
+        return { runtimeIdentity: identityOf(existing.record.record) };
+      const api = view.api;
+      if (api === undefined) throw noApi();
+      const id = generationIdFor(spec.id, "");
+      const record = newRecord(spec, { id, session: 1, seeded: false, foreignAffinity: {} });
+      const created = await reconciler.create(record, () => executor.createResource(record, api));
+      return { runtimeIdentity: identityOf(created) };
+    },
+
+    async startSandbox(request) {
+      const { reconciler } = running();
+      const { known, resource } = require(request);
+      if (known.intent === "running") return { runtimeIdentity: identityOf(known) };
+      const id = generationIdFor(known.sandbox.id, request.generationId);
+      // A retry of a start that failed after the CR ran is a new generation all the same: Secrets and Pods of an id are made once.
+      const generationId = id === known.generation.id ? generationIdFor(known.sandbox.id, "") : id;
+      checkClasses(known.sandbox, options, running());
+      const actual = resource?.spec.podTemplate.spec.affinity as unknown as Affinity | undefined;
+      const started = await reconciler.startGeneration(
+        newRecord(known.sandbox, {
+          id: generationId,
+          session: known.generation.session + 1,
+          seeded: known.seeded,
+          foreignAffinity: foreignAffinity(actual, known.settings.workload_affinity),
+        }),
+      );
+      return { runtimeIdentity: identityOf(started) };
+    },
+
+    async stopSandbox(request) {
+      require(request);
+      await running().reconciler.stopGeneration(request.sandboxId);
+      return {};
+    },
+
+    async deleteSandbox({ sandboxId }) {
+      const { view, executor, reconciler } = running();
+      const observed = view.observe(sandboxId);
+      if (observed.resource === undefined)
+        return { deleted: observed.workloads.length + observed.supervisors.length > 0 };
+      await executor.deleteResource(observed);
+      reconciler.wake(sandboxId);
+      return { deleted: true };
+    },
+
+    async *watchSandboxes(_request, { signal }) {
+      running();
+      yield* hub.watch(signal);
+    },
+
+    // In shared mode every workspace lives in the one namespace, which the chart owns.
+    async ensureWorkspace({ workspace }) {
+      if (workspace === "") throw new OpenShellError("invalid-argument", "a workspace needs a name");
+      return {};
+    },
+
+    async deleteWorkspace({ workspace }) {
+      const left = hub.list().filter((sandbox) => sandbox.workspace === workspace);
+      if (left.length > 0) {
+        throw new OpenShellError(
+          "failed-precondition",
+          `workspace "${workspace}" still has ${left.length} sandboxes; delete them first`,
+        );
+      }
+      return {};
+    },
+  };
+}
+
+/** Everything that can be said before anything is made. */
+async function checkedSpec(
+  sandbox: compute.DriverSandbox | undefined,
+  options: DriverOptions,
+  running: Running,
+): Promise<SandboxSpec> {
+  if (sandbox === undefined) throw new OpenShellError("invalid-argument", "sandbox is missing");
+  const spec = sandboxSpecOf(sandbox, options.settings, running.namespace);
+  if (running.view.api === undefined) throw noApi();
+  checkClasses(spec, options, running);
+  await checkGpus(spec, running);
+  return spec;
+}
+
+function checkClasses(spec: SandboxSpec, { settings }: DriverOptions, { view }: Running): void {
+  const facts = view.facts();
+  const runtimeClasses = [
+    spec.runtimeClassName || settings.default_runtime_class_name,
+    settings.supervisor_runtime_class_name,
+  ];
+  for (const name of runtimeClasses) {
+    if (name === "" || facts.runtimeClass(name) !== undefined) continue;
+    throw new OpenShellError("failed-precondition", `RuntimeClass "${name}" does not exist in the cluster`, {
+      reason: "RuntimeClassNotFound",
+    });
+  }
+  const priorityClasses = [
+    spec.priorityClassName || settings.workload_priority_class_name,
+    settings.supervisor_priority_class_name,
+  ];
+  for (const name of priorityClasses) {
+    if (name === "" || facts.priorityClass(name) !== undefined) continue;
+    throw new OpenShellError("failed-precondition", `PriorityClass "${name}" does not exist in the cluster`, {
+      reason: "PriorityClassNotFound",
+    });
+  }
+}
+
+/** Only a sandbox that asks for GPUs costs a read. */
+async function checkGpus(spec: SandboxSpec, { client }: Running): Promise<void> {
+  const asked = spec.gpus[gpuResource];
+  if (asked === undefined) return;
+  const { items } = await client.list(nodes, undefined);
+  const most = Math.max(0, ...items.map((node) => Number(node.status?.allocatable?.[gpuResource] ?? 0)));
+  if (most >= asked) return;
+  throw new OpenShellError(
+    "failed-precondition",
+    `no node has ${asked} ${gpuResource}; the most that one node has is ${most}`,
+    { reason: "NoGpu" },
+  );
+}
+
+function unknown(sandboxId: string): OpenShellError {
+  return new OpenShellError("not-found", `sandbox ${sandboxId} does not exist in the cluster`);
+}
+
+function noApi(): OpenShellError {
+  return new OpenShellError("unavailable", "the cluster does not serve agents.x-k8s.io; install Agent Sandbox", {
+    reason: "AgentSandboxUnavailable",
+    retryAfterMs: 5_000,
+  });
+}
