@@ -29,7 +29,7 @@ function logLevel(text: string | undefined): LogLevel {
 }
 
 function exitCodeOf(error: OpenShellError): number {
-  if (error.details.reason === "WorkspaceNotWritable") return exitCodes.cannotCreate;
+  if (error.details.reason?.startsWith("Workspace")) return exitCodes.cannotCreate;
   return error.code === "internal" || error.code === "unknown" ? exitCodes.software : exitCodes.configuration;
 }
 

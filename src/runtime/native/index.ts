@@ -44,6 +44,7 @@ export interface Native {
   read(fd: number, bytes: Uint8Array, offset: number): number;
   write(fd: number, bytes: Uint8Array, offset: number): number;
   close(fd: number): number;
+  sync(fd: number): number;
   resize(fd: number, columns: number, rows: number): number;
   watch(fd: number, ready: (events: number) => void): object | number;
   arm(handle: object, events: number): number;

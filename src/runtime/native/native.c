@@ -371,6 +371,16 @@ static napi_value close_fd(napi_env env, napi_callback_info info) {
   return number(env, close(fd) < 0 ? -errno : 0);
 }
 
+/* sync(fd) -> 0 | -errno: everything written to the file system that holds fd is on its disk. */
+static napi_value sync_file_system(napi_env env, napi_callback_info info) {
+  napi_value argument[1];
+  size_t count = 1;
+  int32_t fd;
+  CHECK(env, napi_get_cb_info(env, info, &count, argument, NULL, NULL));
+  CHECK(env, napi_get_value_int32(env, argument[0], &fd));
+  return number(env, syncfs(fd) < 0 ? -errno : 0);
+}
+
 /* resize(fd, columns, rows) -> 0 | -errno; the kernel tells the foreground process group by SIGWINCH. */
 static napi_value resize(napi_env env, napi_callback_info info) {
   napi_value argument[3];
@@ -481,6 +491,7 @@ NAPI_MODULE_INIT() {
       {"read", NULL, read_some, NULL, NULL, NULL, napi_default, NULL},
       {"write", NULL, write_some, NULL, NULL, NULL, napi_default, NULL},
       {"close", NULL, close_fd, NULL, NULL, NULL, napi_default, NULL},
+      {"sync", NULL, sync_file_system, NULL, NULL, NULL, napi_default, NULL},
       {"resize", NULL, resize, NULL, NULL, NULL, napi_default, NULL},
       {"watch", NULL, watch_fd, NULL, NULL, NULL, napi_default, NULL},
       {"arm", NULL, arm, NULL, NULL, NULL, napi_default, NULL},

@@ -1,0 +1,135 @@
+import { execFileSync, spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { createLogger } from "../common/log.ts";
+import { nativePath } from "./_harness.ts";
+import { seedWorkspace } from "./seed.ts";
+
+const log = createLogger({ name: "test", level: "error" });
+const main = join(dirname(fileURLToPath(import.meta.url)), "main.ts");
+let directory: string;
+let source: string;
+let volume: string;
+let synced: number;
+
+const run = () =>
+  seedWorkspace({
+    source,
+    volume,
+    log,
+    sync: () => {
+      // Data is synced before the sentinel exists, or it would be no proof.
+      expect(existsSync(join(volume, ".openshell-seeded"))).toBe(false);
+      synced += 1;
+      return 0;
+    },
+  });
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), "openshell-seed-"));
+  source = join(directory, "image");
+  volume = join(directory, "volume");
+  synced = 0;
+  mkdirSync(join(source, "sub/empty"), { recursive: true });
+  mkdirSync(volume);
+  mkdirSync(join(volume, "lost+found"), { mode: 0o700 });
+  writeFileSync(join(source, ".bashrc"), "alias x=y\n");
+  writeFileSync(join(source, "sub/tool"), "#!/bin/sh\n");
+  chmodSync(join(source, "sub/tool"), 0o755);
+  const time = new Date("2022-02-02T02:02:02Z");
+  utimesSync(join(source, "sub/tool"), time, time);
+  symlinkSync("/usr/bin/env", join(source, "link"));
+});
+afterEach(() => {
+  rmSync(directory, { recursive: true, force: true });
+});
+
+describe("seeding", () => {
+  it("brings files, links, modes and times, and writes the sentinel beside the data", async () => {
+    expect(await run()).toEqual({ version: 1, copied: 3, unreadable: [] });
+    const data = join(volume, "data");
+    expect(readdirSync(data).sort()).toEqual([".bashrc", "link", "sub"]);
+    expect(statSync(join(data, "sub/tool")).mode & 0o777).toBe(0o755);
+    expect(statSync(join(data, "sub/tool")).mtime).toEqual(new Date("2022-02-02T02:02:02Z"));
+    expect(readlinkSync(join(data, "link"))).toBe("/usr/bin/env");
+    expect(lstatSync(join(data, "sub/empty")).isDirectory()).toBe(true);
+    expect(readdirSync(volume).sort()).toEqual([".openshell-seeded", "data", "lost+found"]);
+    expect(synced).toBe(1);
+  });
+
+  it("happens once: what the agent deletes does not come back", async () => {
+    await run();
+    rmSync(join(volume, "data/.bashrc"));
+    await run();
+    expect(existsSync(join(volume, "data/.bashrc"))).toBe(false);
+  });
+
+  it("goes on after an interruption and never writes over what is there", async () => {
+    mkdirSync(join(volume, "data/sub"), { recursive: true });
+    mkdirSync(join(volume, ".openshell-seeding"));
+    writeFileSync(join(volume, ".openshell-seeding/1"), "half a fi");
+    writeFileSync(join(volume, "data/sub/tool"), "the agent's own");
+    expect(await run()).toMatchObject({ copied: 2 });
+    expect(readFileSync(join(volume, "data/sub/tool"), "utf8")).toBe("the agent's own");
+    expect(readdirSync(volume)).not.toContain(".openshell-seeding");
+  });
+
+  it("of an image without a home leaves an empty workspace that counts as seeded", async () => {
+    source = join(directory, "nowhere");
+    expect(await run()).toEqual({ version: 1, copied: 0, unreadable: [] });
+    expect(readdirSync(join(volume, "data"))).toEqual([]);
+  });
+
+  it("lists what it could not read, as the user it runs as", () => {
+    writeFileSync(join(source, "secret"), "root's");
+    chmodSync(join(source, "secret"), 0o600);
+    mkdirSync(join(source, "closed"), { mode: 0o700 });
+    chmodSync(volume, 0o777);
+    chmodSync(directory, 0o755);
+    runAs(10_001);
+    const sentinel = JSON.parse(readFileSync(join(volume, ".openshell-seeded"), "utf8"));
+    expect(sentinel.unreadable).toEqual(["closed: EACCES", "secret: EACCES"]);
+    expect(readFileSync(join(volume, "data/.bashrc"), "utf8")).toBe("alias x=y\n");
+  });
+
+  it("says so when the volume is not writable", () => {
+    chmodSync(volume, 0o755);
+    chmodSync(directory, 0o755);
+    const { status, stderr } = spawnSync(...command(10_001));
+    expect(status).toBe(73);
+    expect(stderr).toMatch(/WorkspaceNotWritable: user 10001:10001 cannot write the workspace volume/);
+  });
+});
+
+function command(uid: number) {
+  const user = [`--reuid=${uid}`, `--regid=${uid}`, "--clear-groups"];
+  const env = {
+    ...process.env,
+    OPENSHELL_SEED_SOURCE: source,
+    OPENSHELL_SEED_VOLUME: volume,
+    OPENSHELL_NATIVE: nativePath,
+  };
+  return ["setpriv", [...user, process.execPath, main, "seed"], { env, encoding: "utf8" }] as const;
+}
+
+function runAs(uid: number): void {
+  const [file, argv, options] = command(uid);
+  execFileSync(file, argv, { ...options, stdio: "pipe" });
+}
