@@ -3,6 +3,8 @@ import type { Layout } from "../layout.ts";
 
 const name = "local-path-provisioner";
 const namespace = "local-path-storage";
+/** The provisioner runs its helper Pods under this name whatever it runs under itself. */
+const serviceAccount = "local-path-provisioner-service-account";
 
 /** The default StorageClass: a directory on the node where the first consumer runs. */
 export function localPathObjects(layout: Layout): readonly object[] {
@@ -10,7 +12,7 @@ export function localPathObjects(layout: Layout): readonly object[] {
   const roleName = "openshell:local-path-provisioner";
   return [
     { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } },
-    { apiVersion: "v1", kind: "ServiceAccount", metadata: { name, namespace } },
+    { apiVersion: "v1", kind: "ServiceAccount", metadata: { name: serviceAccount, namespace } },
     {
       apiVersion: rbac,
       kind: "ClusterRole",
@@ -41,7 +43,7 @@ export function localPathObjects(layout: Layout): readonly object[] {
       kind: "ClusterRoleBinding",
       metadata: { name: roleName },
       roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: roleName },
-      subjects: [{ kind: "ServiceAccount", name, namespace }],
+      subjects: [{ kind: "ServiceAccount", name: serviceAccount, namespace }],
     },
     {
       apiVersion: "storage.k8s.io/v1",
@@ -93,7 +95,7 @@ function configuration(layout: Layout): Readonly<Record<string, string>> {
 
 function podSpec(): object {
   return {
-    serviceAccountName: name,
+    serviceAccountName: serviceAccount,
     priorityClassName: "system-cluster-critical",
     containers: [
       {
