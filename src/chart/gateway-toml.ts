@@ -207,8 +207,26 @@ function defaultOf(path: readonly string[]): unknown {
   return value ?? "";
 }
 
-/** TOML's strings are JSON's, but for DEL, which JSON leaves as it is. */
-const tomlString = (value: Input<unknown>) => call<string>("replace", "\u007f", "\\u007F", toJson(value));
+/** What JSON leaves as it is and neither TOML nor a YAML block takes: DEL, the C1 controls, the byte order mark, non-characters. */
+const unprintable = [...Array.from({ length: 33 }, (_, index) => 0x7f + index), 0xfeff, 0xfffe, 0xffff];
+const escapeOf = (code: number) => `\\u${code.toString(16).toUpperCase().padStart(4, "0")}`;
+
+/** TOML's strings are JSON's, with a few more characters escaped. */
+const stringHelper: Helper = new Helper("openshell.toml.string", () => {
+  const printed = variable<string>("printed", toJson(argument<string>()));
+  const escapes = Object.fromEntries(unprintable.map((code) => [String.fromCharCode(code), escapeOf(code)]));
+  return [
+    printed.declaration,
+    when(call("regexMatch", "[\\x{7f}-\\x{9f}\\x{feff}\\x{fffe}\\x{ffff}]", printed), [
+      forEach<string, string>(escapes, (escaped, character) => [
+        printed.assign(call("replace", character, escaped, printed)),
+      ]),
+    ]),
+    output(printed),
+  ];
+});
+
+const tomlString = (value: Input<unknown>) => stringHelper.include(value);
 
 const keyHelper: Helper = new Helper("openshell.toml.key", () => {
   const key = argument<string>();
@@ -260,7 +278,7 @@ const tableHelper: Helper = new Helper("openshell.toml.table", () => {
   return [
     fields.declaration,
     forEach<string, unknown>(table, (value) => [when(not(isTable(value)), [fields.assign(1)])]),
-    when(more(fields, 0), [output(text`\n[${path}]\n`)]),
+    when(or(more(fields, 0), call("empty", table)), [output(text`\n[${path}]\n`)]),
     forEach<string, unknown>(table, (value, key) => [
       when(not(or(isTable(value), isKind("invalid", value))), [
         output(text`${keyHelper.include(key)} = ${valueHelper.include(value)}\n`),
@@ -290,4 +308,4 @@ const tomlHelper = new Helper("openshell.toml", () => [
 /** The text of gateway.toml. */
 export const gatewayToml = tomlHelper.include();
 
-export const tomlHelpers = [refuseSecrets, configHelper, keyHelper, valueHelper, tableHelper, tomlHelper];
+export const tomlHelpers = [refuseSecrets, configHelper, stringHelper, keyHelper, valueHelper, tableHelper, tomlHelper];

@@ -4,7 +4,19 @@ import { values } from "./_values.ts";
 import { files, mounts } from "./files.ts";
 import { gatewayToml } from "./gateway-toml.ts";
 import { images, pullPolicy } from "./images.ts";
-import { and, call, entries, HelmObject, helm, more, not, notEqual, optional, render } from "./layer/index.ts";
+import {
+  and,
+  call,
+  entries,
+  HelmObject,
+  helm,
+  more,
+  not,
+  notEqual,
+  optional,
+  render,
+  renderLines,
+} from "./layer/index.ts";
 import { fullname, names, objectLabels, secretName, secrets, selectorLabels } from "./names.ts";
 import {
   containerSecurity,
@@ -31,7 +43,7 @@ export class GatewayConfigMap extends Construct {
       kind: "ConfigMap",
       manifest: {
         metadata: { name: render(names.config), namespace, labels },
-        data: { "gateway.toml": render(gatewayToml) },
+        data: { "gateway.toml": renderLines(gatewayToml) },
       },
     });
   }

@@ -162,11 +162,21 @@
 {{- toJson $tree -}}
 {{- end }}
 
+{{- define "openshell.toml.string" }}
+{{- $printed := toJson $ -}}
+{{- if regexMatch "[\\x{7f}-\\x{9f}\\x{feff}\\x{fffe}\\x{ffff}]" $printed -}}
+  {{- range $key1, $item1 := dict "\u007f" "\\u007F" "\u0080" "\\u0080" "\u0081" "\\u0081" "\u0082" "\\u0082" "\u0083" "\\u0083" "\u0084" "\\u0084" "\u0085" "\\u0085" "\u0086" "\\u0086" "\u0087" "\\u0087" "\u0088" "\\u0088" "\u0089" "\\u0089" "\u008a" "\\u008A" "\u008b" "\\u008B" "\u008c" "\\u008C" "\u008d" "\\u008D" "\u008e" "\\u008E" "\u008f" "\\u008F" "\u0090" "\\u0090" "\u0091" "\\u0091" "\u0092" "\\u0092" "\u0093" "\\u0093" "\u0094" "\\u0094" "\u0095" "\\u0095" "\u0096" "\\u0096" "\u0097" "\\u0097" "\u0098" "\\u0098" "\u0099" "\\u0099" "\u009a" "\\u009A" "\u009b" "\\u009B" "\u009c" "\\u009C" "\u009d" "\\u009D" "\u009e" "\\u009E" "\u009f" "\\u009F" "\ufeff" "\\uFEFF" "\ufffe" "\\uFFFE" "\uffff" "\\uFFFF" -}}
+    {{- $printed = replace $key1 $item1 $printed -}}
+  {{- end -}}
+{{- end -}}
+{{- $printed -}}
+{{- end }}
+
 {{- define "openshell.toml.key" }}
 {{- if regexMatch "^[A-Za-z0-9_-]+$" $ -}}
   {{- $ -}}
 {{- else -}}
-  {{- replace "\u007f" "\\u007F" (toJson $) -}}
+  {{- include "openshell.toml.string" $ -}}
 {{- end -}}
 {{- end }}
 
@@ -189,7 +199,7 @@
     {{- end -}}
     {{- printf "[%v]" (join ", " $parts) -}}
   {{- else -}}
-    {{- replace "\u007f" "\\u007F" (toJson $) -}}
+    {{- include "openshell.toml.string" $ -}}
   {{- end -}}
 {{- end -}}
 {{- end }}
@@ -201,7 +211,7 @@
     {{- $fields = 1 -}}
   {{- end -}}
 {{- end -}}
-{{- if gt (int64 $fields) 0 -}}
+{{- if or (gt (int64 $fields) 0) (empty (get $ "table")) -}}
   {{- printf "\n[%v]\n" (get $ "path") -}}
 {{- end -}}
 {{- range $key0, $item0 := get $ "table" -}}

@@ -124,7 +124,7 @@ function printLiteral(value: unknown, nested: boolean): string {
 /** A Go string literal: JSON's escapes are Go's. What an editor would not show is escaped too. */
 function quote(value: string): string {
   return JSON.stringify(value).replace(
-    /[\u007f-\u009f\u2028\u2029\ufeff]/g,
+    /[\u007f-\u009f\u2028\u2029\ufeff\ufffe\uffff]/g,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
 }

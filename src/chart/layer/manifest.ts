@@ -1,7 +1,7 @@
 /** Manifests with Helm expressions in them, and their printing as template text. */
 import { ApiObject } from "cdk8s";
 import type { Construct } from "constructs";
-import { type Expr, expression, type Input, printExpression, toJson } from "./expression.ts";
+import { call, type Expr, expression, type Input, printExpression, toJson } from "./expression.ts";
 import { escapeText } from "./statements.ts";
 
 const slots: Slot[] = [];
@@ -9,6 +9,7 @@ const mark = "\u0001";
 
 type Slot =
   | { readonly kind: "expression"; readonly value: Input<unknown> }
+  | { readonly kind: "lines"; readonly value: Input<string> }
   | { readonly kind: "optional"; readonly when: Input<unknown>; readonly value: unknown }
   | { readonly kind: "choice"; readonly when: Input<unknown>; readonly yes: unknown; readonly no: unknown }
   | { readonly kind: "entries"; readonly of: Input<unknown> }
@@ -27,6 +28,11 @@ function slotOf(value: unknown): Slot | undefined {
 /** An expression as a value of a manifest, with the type the field asks for. It is printed through `toJson`, which quotes what needs it. */
 export function render<T>(value: Expr<T>): T {
   return place({ kind: "expression", value }) as T;
+}
+
+/** A text of printable lines, the last one ended, as a literal block: for what people read in `helm get manifest` and in a diff. */
+export function renderLines(value: Expr<string>): string {
+  return place({ kind: "lines", value });
 }
 
 /** A field or list entry that is there only when a condition holds. */
@@ -114,6 +120,8 @@ function printEntry(prefix: string, value: unknown, depth: number): string {
       return printPlain(prefix, value, depth);
     case "expression":
       return `${prefix} ${printOutput(slot.value)}\n`;
+    case "lines":
+      return `${prefix} |\n{{ ${printExpression(call("indent", indent(depth + 1).length, slot.value))} }}\n`;
     case "optional":
       return `{{- if ${printExpression(slot.when)} }}\n${printEntry(prefix, slot.value, depth)}{{- end }}\n`;
     case "choice":

@@ -1,0 +1,123 @@
+/** Test support: the Helm programs of this machine. */
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { homedir, tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseAllDocuments } from "yaml";
+
+export const repository = join(import.meta.dirname, "..", "..");
+export const chartDirectory = join(repository, "charts", "openshell");
+
+/** Helm 4 and Helm 3, those that are there: OPENSHELL_HELM names one, else they are in the project's cache of programs. */
+export const helmPrograms: readonly string[] = findHelm();
+
+function findHelm(): string[] {
+  const named = process.env.OPENSHELL_HELM;
+  if (named !== undefined && named !== "") return [named];
+  const cache = join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "openshell-dev", "bin");
+  if (!existsSync(cache)) return [];
+  return readdirSync(cache)
+    .filter((name) => /^helm[34](-v[\d.]+)?$/.test(name))
+    .sort()
+    .reverse()
+    .map((name) => join(cache, name));
+}
+
+export interface HelmResult {
+  readonly ok: boolean;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export function helm(program: string, ...args: readonly string[]): HelmResult {
+  const { status, stdout, stderr, error } = spawnSync(program, args, { encoding: "utf8", maxBuffer: 64 << 20 });
+  if (error) throw error;
+  return { ok: status === 0, stdout, stderr };
+}
+
+/** A Kubernetes object as it was rendered. */
+export interface Rendered {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: {
+    readonly name: string;
+    readonly namespace?: string;
+    readonly labels?: Record<string, string>;
+    readonly annotations?: Record<string, string>;
+  };
+  // biome-ignore lint/suspicious/noExplicitAny: tests look into objects of every kind
+  readonly [field: string]: any;
+}
+
+export interface RenderOptions {
+  /** Values, over the presets. */
+  readonly values?: unknown;
+  /** Names of presets in values/. */
+  readonly presets?: readonly string[];
+  readonly chart?: string;
+  readonly skipSchema?: boolean;
+}
+
+/** `helm template openshell … -n openshell`; @throws with Helm's own words when it refuses. */
+export function template(program: string, options: RenderOptions = {}): string {
+  const folder = mkdtempSync(join(tmpdir(), "openshell-helm-"));
+  try {
+    const file = join(folder, "values.json");
+    writeFileSync(file, yamlOf(options.values ?? {}));
+    const presets = (options.presets ?? []).flatMap((name) => ["-f", join(repository, "values", `${name}.yaml`)]);
+    const flags = options.skipSchema ? ["--skip-schema-validation"] : [];
+    const result = helm(
+      program,
+      "template",
+      "openshell",
+      options.chart ?? chartDirectory,
+      "-n",
+      "openshell",
+      ...presets,
+      "-f",
+      file,
+      ...flags,
+    );
+    if (!result.ok) throw new Error(result.stderr);
+    return result.stdout;
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** JSON is YAML, but for a few characters that YAML wants escaped. */
+function yamlOf(values: unknown): string {
+  return JSON.stringify(values).replace(
+    /[\u007f-\u009f\u2028\u2029\ufeff\ufffe\uffff]/g,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
+export function render(program: string, options: RenderOptions = {}): Rendered[] {
+  return objectsOf(template(program, options));
+}
+
+export function objectsOf(text: string): Rendered[] {
+  return parseAllDocuments(text)
+    .map((document) => {
+      if (document.errors.length > 0) throw document.errors[0];
+      return document.toJS() as Rendered | null;
+    })
+    .filter((object): object is Rendered => object !== null);
+}
+
+/** Helm's refusal, or undefined when it renders. */
+export function refusal(program: string, options: RenderOptions): string | undefined {
+  try {
+    template(program, options);
+    return undefined;
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error);
+  }
+}
+
+export function find(objects: readonly Rendered[], kind: string, name?: string): Rendered {
+  const found = objects.find((object) => object.kind === kind && (name === undefined || object.metadata.name === name));
+  if (found === undefined) throw new Error(`no ${kind} ${name ?? ""} was rendered`);
+  return found;
+}

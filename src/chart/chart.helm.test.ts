@@ -1,0 +1,535 @@
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import fc from "fast-check";
+import { parse } from "smol-toml";
+import { beforeAll, describe, expect, it } from "vitest";
+import { parseSettings } from "../config/index.ts";
+import { clusterPermissions, sandboxNamespacePermissions } from "../manifests/permissions.ts";
+import {
+  chartDirectory,
+  find,
+  helm,
+  helmPrograms,
+  objectsOf,
+  type Rendered,
+  refusal,
+  render,
+  repository,
+  template,
+} from "./_helm.ts";
+import { defaultValues } from "./values-schema.ts";
+
+const presets = readdirSync(join(repository, "values")).map((name) => name.replace(/\.yaml$/, ""));
+const [program = ""] = helmPrograms;
+const isRequired = process.env.CI === "true";
+
+if (isRequired && helmPrograms.length === 0) {
+  it("finds a Helm", () => expect.fail("no Helm: set OPENSHELL_HELM or let `npm test` install one"));
+}
+
+const describeWithHelm = describe.skipIf(helmPrograms.length === 0);
+
+function toml(objects: readonly Rendered[]): string {
+  return find(objects, "ConfigMap").data["gateway.toml"];
+}
+
+describeWithHelm.each(helmPrograms.map((path) => [path.split("/").at(-1), path]))("%s", (_, path) => {
+  const installed = path ?? "";
+
+  it.each([undefined, ...presets])("lints preset %s without a warning", (preset) => {
+    const result = helm(
+      installed,
+      "lint",
+      "--strict",
+      chartDirectory,
+      ...(preset === undefined ? [] : ["-f", join(repository, "values", `${preset}.yaml`)]),
+    );
+    expect(result.stdout + result.stderr).toContain("0 chart(s) failed");
+    expect(result.ok).toBe(true);
+  });
+
+  it.each([undefined, ...presets])(
+    "renders preset %s twice to the same bytes, with settings that the gateway accepts",
+    (preset) => {
+      const options = { presets: preset === undefined ? [] : [preset] };
+      const first = template(installed, options);
+      expect(template(installed, options)).toBe(first);
+      const settings = parseSettings(toml(objectsOf(first)), "gateway.toml");
+      expect(settings.kubernetes.namespace).toBe("openshell-sandboxes");
+    },
+  );
+
+  it("refuses wrong values with their path", () => {
+    expect(refusal(installed, { values: { service: { port: "x" } } })).toMatch(/service[./]port.*(integer|string)/s);
+    expect(refusal(installed, { values: { gatewayConfig: { "openshell.gateway": { log_levell: "x" } } } })).toMatch(
+      /log_levell/,
+    );
+    expect(refusal(installed, { values: { nothing: 1 } })).toMatch(/nothing/);
+  });
+});
+
+describeWithHelm("a rendered chart", () => {
+  let objects: Rendered[];
+  beforeAll(() => {
+    objects = render(program, { presets: ["conformance"] });
+  });
+
+  it("has the names that others rely on", () => {
+    const named = objects.map(({ kind, metadata }) => `${kind} ${metadata.namespace ?? "-"}/${metadata.name}`).sort();
+    expect(named).toEqual(
+      [
+        "ClusterRole -/openshell-driver-openshell",
+        "ClusterRoleBinding -/openshell-driver-openshell",
+        "ConfigMap openshell/openshell-config",
+        "Job openshell/openshell-pki",
+        "Namespace -/openshell-sandboxes",
+        "NetworkPolicy openshell/openshell",
+        "PersistentVolumeClaim openshell/openshell-data",
+        "Role openshell-sandboxes/openshell-driver",
+        "Role openshell/openshell-pki",
+        "RoleBinding openshell-sandboxes/openshell-driver",
+        "RoleBinding openshell/openshell-pki",
+        "Service openshell/openshell",
+        "ServiceAccount openshell-sandboxes/openshell-sandbox",
+        "ServiceAccount openshell/openshell",
+        "ServiceAccount openshell/openshell-pki",
+        "StatefulSet openshell/openshell",
+      ].sort(),
+    );
+  });
+
+  it("keeps every Pod within Pod Security `restricted`, in every preset", () => {
+    for (const preset of presets) {
+      const pods = render(program, { presets: [preset] }).filter(
+        ({ kind }) => kind === "StatefulSet" || kind === "Job",
+      );
+      expect(pods).toHaveLength(2);
+      for (const { spec, kind } of pods)
+        expect(restrictedViolations(spec.template.spec), `${preset} ${kind}`).toEqual([]);
+    }
+  });
+
+  it("gives every container requests, and no Pod the environment of the Services", () => {
+    for (const { spec, kind } of objects) {
+      if (kind !== "StatefulSet" && kind !== "Job") continue;
+      expect(spec.template.spec.enableServiceLinks).toBe(false);
+      for (const container of spec.template.spec.containers)
+        expect(container.resources.requests).toMatchObject({ cpu: expect.any(String), memory: expect.any(String) });
+    }
+  });
+
+  it("grants exactly the table of src/manifests", () => {
+    const printed = (rules: Rendered["rules"]) =>
+      rules.map(({ apiGroups, resources, verbs }: { apiGroups: string[]; resources: string[]; verbs: string[] }) => ({
+        group: apiGroups.join(),
+        resources,
+        verbs,
+      }));
+    const wanted = (table: typeof clusterPermissions) =>
+      table.map(({ group, resources, verbs }) => ({ group, resources, verbs }));
+    expect(printed(find(objects, "Role", "openshell-driver").rules)).toEqual(wanted(sandboxNamespacePermissions));
+    expect(printed(find(objects, "ClusterRole").rules)).toEqual(wanted(clusterPermissions));
+    const bound = objects
+      .filter(({ kind }) => kind.endsWith("RoleBinding"))
+      .map(({ roleRef }) => `${roleRef.kind}/${roleRef.name}`);
+    expect(bound.sort()).toEqual([
+      "ClusterRole/openshell-driver-openshell",
+      "Role/openshell-driver",
+      "Role/openshell-pki",
+    ]);
+  });
+
+  it("rolls the gateway when a setting changes, and only then", () => {
+    const checksum = (values: unknown) =>
+      find(render(program, { presets: ["conformance"], values }), "StatefulSet").spec.template.metadata.annotations[
+        "checksum/gateway-config"
+      ];
+    const unchanged = checksum({});
+    expect(checksum({ service: { annotations: { a: "b" } } })).toBe(unchanged);
+    expect(checksum({ gatewayConfig: { "openshell.gateway": { log_level: "warn" } } })).not.toBe(unchanged);
+  });
+
+  it("mounts gateway.toml as a regular file", () => {
+    const [container] = find(objects, "StatefulSet").spec.template.spec.containers;
+    expect(container.volumeMounts).toContainEqual({
+      name: "config",
+      mountPath: "/etc/openshell/gateway.toml",
+      subPath: "gateway.toml",
+      readOnly: true,
+    });
+  });
+
+  it("keeps the sandboxes' namespace and the store on uninstall", () => {
+    for (const kind of ["Namespace", "PersistentVolumeClaim"])
+      expect(find(objects, kind).metadata.annotations).toMatchObject({ "helm.sh/resource-policy": "keep" });
+  });
+
+  it("makes the keys before everything else, with rights that end with the hook", () => {
+    for (const object of objects.filter(({ metadata }) => metadata.name === "openshell-pki")) {
+      expect(object.metadata.annotations, object.kind).toMatchObject({
+        "helm.sh/hook": "pre-install,pre-upgrade",
+        "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded",
+      });
+    }
+    expect(find(objects, "Job").spec.template.spec.containers[0].args).toEqual([
+      "pki",
+      "converge",
+      "--namespace=openshell",
+      "--prefix=openshell",
+      "--dns-name=openshell",
+      "--dns-name=openshell.openshell",
+      "--dns-name=openshell.openshell.svc",
+      "--dns-name=openshell.openshell.svc.cluster.local",
+      "--dns-name=localhost",
+      "--ip-address=127.0.0.1",
+    ]);
+  });
+
+  it("gives the hook the names, addresses and Secrets that an operator gave", () => {
+    const values = {
+      pkiInitJob: { serverDnsNames: ["gw.example.com"], serverIpAddresses: ["10.0.0.1"] },
+      server: { keysSecretName: "my-keys" },
+      gatewayConfig: { "openshell.gateway": { server_sans: ["san.example.com"] } },
+    };
+    const given = render(program, { values });
+    expect(find(given, "Job").spec.template.spec.containers[0].args).toEqual(
+      expect.arrayContaining([
+        "--dns-name=gw.example.com",
+        "--dns-name=san.example.com",
+        "--ip-address=10.0.0.1",
+        "--skip=openshell-keys",
+      ]),
+    );
+    expect(find(given, "StatefulSet").spec.template.spec.volumes).toContainEqual({
+      name: "keys",
+      secret: { secretName: "my-keys", defaultMode: 0o440 },
+    });
+  });
+
+  it("mounts no certificates where TLS is off", () => {
+    const plain = render(program, { presets: ["development"] });
+    const { volumes } = find(plain, "StatefulSet").spec.template.spec;
+    expect(volumes.map(({ name }: { name: string }) => name)).toEqual(["config", "jwt", "keys", "data", "tmp"]);
+    expect(parseSettings(toml(plain), "x")).toMatchObject({
+      gateway: { disable_tls: true, mtls_auth: { enabled: false } },
+      kubernetes: { grpc_endpoint: "http://openshell.openshell.svc.cluster.local:8080" },
+    });
+  });
+});
+
+describeWithHelm("images", () => {
+  const image = (values: unknown) =>
+    find(render(program, { values }), "StatefulSet").spec.template.spec.containers[0].image;
+  it.each([
+    [{}, "openshell.local/openshell/gateway:0.1.0"],
+    [{ global: { image: { registry: "r.example.com/x/", tag: "1" } } }, "r.example.com/x/openshell/gateway:1"],
+    [{ global: { image: { registry: "" } } }, "openshell/gateway:0.1.0"],
+    [{ gateway: { image: { registry: "own.example.com", repository: "gw", tag: "2" } } }, "own.example.com/gw:2"],
+    [
+      { gateway: { image: { tag: "2", digest: `sha256:${"a".repeat(64)}` } } },
+      `openshell.local/openshell/gateway@sha256:${"a".repeat(64)}`,
+    ],
+  ])("of %j", (values, expected) => {
+    expect(image(values)).toBe(expected);
+  });
+});
+
+describeWithHelm("gatewayConfig", () => {
+  const effective = (gatewayConfig: unknown, skipSchema = false) =>
+    parse(toml(render(program, { values: { gatewayConfig }, skipSchema }))) as Record<
+      string,
+      Record<string, Record<string, unknown>>
+    >;
+
+  it("of any kind comes out of TOML as it went into YAML", () => {
+    const text = fc.oneof(
+      fc.string({ unit: "binary" }),
+      fc.constantFrom(
+        "{{ .Release.Name }}",
+        '"',
+        "\\",
+        "\n",
+        "\u007f\u0085\ufeff\u2028",
+        "a\r\nb",
+        "'''",
+        "# x",
+        "=",
+        "",
+      ),
+    );
+    const wellFormed = text.map((value) => value.toWellFormed().replaceAll("\u0000", ""));
+    const whole = fc.oneof(
+      fc.integer(),
+      fc.maxSafeInteger(),
+      fc.constantFrom(0, 9, 2_000_000_000, 2 ** 53 - 1, -(2 ** 53 - 1)),
+    );
+    const { table } = fc.letrec<{ any: unknown; table: Record<string, unknown> }>((tie) => ({
+      any: fc.oneof(
+        { depthSize: "small" },
+        wellFormed,
+        whole,
+        fc.boolean(),
+        fc.constantFrom(0.5, -1.25, 1e-7),
+        fc.constant(null),
+        fc.array(fc.oneof(wellFormed, whole), { maxLength: 3 }),
+        fc.array(tie("table"), { maxLength: 2 }),
+        tie("table"),
+      ),
+      table: fc.dictionary(
+        wellFormed.filter((key) => key !== "database_url" && key !== "__proto__"),
+        tie("any"),
+        { maxKeys: 4 },
+      ),
+    }));
+    fc.assert(
+      fc.property(table, (config) => {
+        const rendered = effective({ "openshell.any": config }, true).openshell?.any;
+        expect(rendered ?? {}).toEqual(withoutNull(config));
+      }),
+      { numRuns: 40 },
+    );
+  });
+
+  it("takes a table by its own name or nested in its parent, and both for different settings", () => {
+    const runtime = { pod_anti_affinity: "required", boundary_port: 6000 };
+    for (const config of [
+      { "openshell.drivers.kubernetes.sandbox_runtime": runtime },
+      { "openshell.drivers.kubernetes": { sandbox_runtime: runtime } },
+      {
+        "openshell.drivers.kubernetes": { sandbox_runtime: { boundary_port: 6000 } },
+        "openshell.drivers.kubernetes.sandbox_runtime": { pod_anti_affinity: "required" },
+      },
+    ]) {
+      expect(effective(config).openshell?.drivers?.kubernetes).toMatchObject({ sandbox_runtime: runtime });
+    }
+  });
+
+  it("leaves null out, so that the gateway's default holds", () => {
+    expect(effective({ "openshell.gateway": { log_level: null } }).openshell?.gateway).not.toHaveProperty("log_level");
+    expect(effective({ "openshell.gateway": null }).openshell?.gateway).toHaveProperty("bind_address");
+  });
+
+  it("cannot change what the chart owns", () => {
+    const { openshell } = effective({
+      "openshell.gateway": {
+        bind_address: "127.0.0.1:1",
+        disable_tls: true,
+        master_secret_path: "/x",
+        tls: { cert_path: "/x", key_path: "/x" },
+      },
+      "openshell.gateway.gateway_jwt": { signing_key_path: "/x", ttl_secs: 600 },
+      "openshell.drivers.kubernetes": { namespace: "kube-system", service_account_name: "x" },
+    });
+    expect(openshell?.gateway).toMatchObject({
+      bind_address: "0.0.0.0:8080",
+      disable_tls: false,
+      master_secret_path: "/etc/openshell-keys/master-secret",
+      tls: { cert_path: "/etc/openshell-tls/server/tls.crt" },
+      gateway_jwt: { signing_key_path: "/etc/openshell-jwt/signing.pem", ttl_secs: 600 },
+    });
+    expect(openshell?.drivers?.kubernetes).toMatchObject({
+      namespace: "openshell-sandboxes",
+      service_account_name: "openshell-sandbox",
+    });
+  });
+
+  it("wins over what the chart only fills in", () => {
+    const { openshell } = effective({
+      "openshell.gateway": { name: "mine" },
+      "openshell.drivers.kubernetes": {
+        gateway_id: "mine",
+        supervisor_image: "r/x:1",
+        grpc_endpoint: "https://gw.example.com",
+      },
+    });
+    expect(openshell?.gateway).toMatchObject({ name: "mine", gateway_jwt: { gateway_id: "mine" } });
+    expect(openshell?.drivers?.kubernetes).toMatchObject({
+      supervisor_image: "r/x:1",
+      grpc_endpoint: "https://gw.example.com",
+    });
+  });
+
+  it.each([
+    [
+      { "openshell.gateway": { name: "-----BEGIN EC PRIVATE KEY-----\nx" } },
+      "gatewayConfig: openshell.gateway.name: a private key does not belong into a ConfigMap; put it into a Secret and name the Secret in server.tls, server.jwtSecretName or server.keysSecretName",
+    ],
+    [
+      { "openshell.x": { a: [{ b: "see postgres://user@host/db" }] } },
+      "gatewayConfig: openshell.x.a[0].b: an address with a user or password does not belong into a ConfigMap; write it without what stands before the @",
+    ],
+    [
+      { "openshell.x": { a: { database_url: "x" } } },
+      "gatewayConfig: openshell.x.a.database_url: the database address may hold a password and does not belong into a ConfigMap; the chart gives it to the gateway itself",
+    ],
+    [{ "openshell..x": {} }, "gatewayConfig: openshell..x has an empty part between two dots"],
+    [{ "openshell.x": "y" }, "gatewayConfig: openshell.x must be a map, got string"],
+    [
+      { openshell: { gateway: {} } },
+      "gatewayConfig.openshell: the keys of gatewayConfig are whole table names; with --set escape their dots: --set 'gatewayConfig.openshell\\.gateway.log_level=debug'",
+    ],
+    [
+      {
+        "openshell.drivers.kubernetes": { sandbox_runtime: { delivery: "copy" } },
+        "openshell.drivers.kubernetes.sandbox_runtime": { delivery: "copy" },
+      },
+      "gatewayConfig: openshell.drivers.kubernetes.sandbox_runtime.delivery is given twice: nested in its parent table and by a table name of its own; keep one of them",
+    ],
+    [{ "openshell.x": { a: ["b", null] } }, "gatewayConfig: null inside a list means nothing; remove the entry"],
+  ])("%j is refused with a sentence", (gatewayConfig, sentence) => {
+    expect(refusal(program, { values: { gatewayConfig }, skipSchema: true })).toContain(sentence);
+  });
+
+  it("explains unescaped dots of --set even though the schema comes first", () => {
+    expect(
+      refusal(program, { values: { gatewayConfig: { openshell: { gateway: { log_level: "debug" } } } } }),
+    ).toContain("escape their dots");
+  });
+});
+
+describeWithHelm("a guard", () => {
+  it.each([
+    [{ replicaCount: 2 }, "replicaCount must be 1: the gateway keeps its store in a file that one process owns"],
+    [
+      { pkiInitJob: { enabled: false }, server: { jwtSecretName: "a", keysSecretName: "b" } },
+      "pkiInitJob.enabled is false, so nothing makes certificates: give server.tls.certSecretName and server.tls.clientCaSecretName, or set server.disableTls to true for development",
+    ],
+    [
+      { pkiInitJob: { enabled: false }, server: { tls: { certSecretName: "a", clientCaSecretName: "b" } } },
+      "pkiInitJob.enabled is false, so nothing makes keys: give server.jwtSecretName and server.keysSecretName",
+    ],
+    [
+      { service: { healthPort: 8080 } },
+      "service.healthPort and service.port are the same; give service.healthPort another port",
+    ],
+    [
+      { service: { metricsPort: 8081 } },
+      "service.metricsPort is the same as service.port or service.healthPort; give it another port, or 0 for none",
+    ],
+    [
+      { serviceAccount: { create: false } },
+      "serviceAccount.create is false: name the existing ServiceAccount in serviceAccount.name, or the namespace's default would get the gateway's rights",
+    ],
+    [
+      { gatewayConfig: { "openshell.gateway.mtls_auth": { enabled: true } }, server: { disableTls: true } },
+      "mtls_auth.enabled = true needs TLS, but disable_tls = true turns it off; set one of them to false",
+    ],
+    [
+      { gatewayConfig: { "openshell.gateway.mtls_auth": { enabled: false } } },
+      "no user could connect: set mtls_auth.enabled = true, or, for development, auth.allow_unauthenticated_users = true",
+    ],
+    [
+      { server: { disableTls: true } },
+      "no user could connect: set mtls_auth.enabled = true, or, for development, auth.allow_unauthenticated_users = true",
+    ],
+    [
+      { gatewayConfig: { "openshell.gateway.gateway_jwt": { gateway_id: "other" } } },
+      "gateway_jwt.gateway_id and gateway_id of [openshell.drivers.kubernetes] name the same gateway; give both the same value",
+    ],
+    [
+      { gatewayConfig: { "openshell.drivers.kubernetes": { grpc_endpoint: "http://gw:1" } } },
+      "grpc_endpoint is an http:// address, but the gateway listens with TLS; write https://, or, for development, set disable_tls = true",
+    ],
+  ])("refuses %j", (values, sentence) => {
+    expect(refusal(program, { values })).toContain(sentence);
+  });
+
+  it("lets everything be given by hand", () => {
+    const server = { tls: { certSecretName: "a", clientCaSecretName: "b" }, jwtSecretName: "c", keysSecretName: "d" };
+    expect(
+      render(program, { values: { pkiInitJob: { enabled: false }, server } }).filter(
+        ({ metadata }) => metadata.annotations?.["helm.sh/hook"],
+      ),
+    ).toEqual([]);
+  });
+});
+
+describeWithHelm("values that are absent or null", () => {
+  it("mean the default, wherever they are", () => {
+    const whole = template(program);
+    // Null for one entry of an open map removes that entry, as Helm's users expect.
+    const isInOpenMap = (path: readonly string[]) => ["requests", "limits"].includes(path.at(-2) ?? "");
+    const paths = pathsOf(defaultValues).filter((path) => !isInOpenMap(path));
+    fc.assert(
+      fc.property(fc.subarray(paths, { minLength: 1, maxLength: 4 }), (nulled) => {
+        const values = {};
+        for (const path of nulled) put(values, path, null);
+        expect(template(program, { values })).toBe(whole);
+      }),
+      { numRuns: 25 },
+    );
+  });
+
+  it("keep false, 0 and the empty text as they are given", () => {
+    const objects = render(program, {
+      values: { networkPolicy: { enabled: false }, service: { metricsPort: 0 }, rbac: { create: false } },
+    });
+    expect(objects.filter(({ kind }) => kind === "NetworkPolicy" || kind === "ClusterRole")).toEqual([]);
+    expect(find(objects, "Service").spec.ports).toHaveLength(1);
+  });
+});
+
+function withoutNull(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withoutNull);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value)
+      .filter(([, inner]) => inner !== null)
+      .map(([key, inner]) => [key, withoutNull(inner)]),
+  );
+}
+
+function pathsOf(value: unknown, path: readonly string[] = []): string[][] {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return [];
+  return Object.entries(value).flatMap(([key, inner]) => [[...path, key], ...pathsOf(inner, [...path, key])]);
+}
+
+function put(target: Record<string, unknown>, path: readonly string[], value: unknown): void {
+  const [step = "", ...rest] = path;
+  if (rest.length === 0) target[step] = value;
+  else {
+    if (target[step] === null) return;
+    target[step] ??= {};
+    put(target[step] as Record<string, unknown>, rest, value);
+  }
+}
+
+/** The rules of the Pod Security Standard `restricted` that a Pod of the chart could break. */
+// biome-ignore lint/suspicious/noExplicitAny: a rendered Pod spec
+function restrictedViolations(spec: any): string[] {
+  const violations: string[] = [];
+  const check = (ok: boolean, sentence: string) => {
+    if (!ok) violations.push(sentence);
+  };
+  check(!spec.hostNetwork && !spec.hostPID && !spec.hostIPC, "host namespaces");
+  check(spec.securityContext?.runAsNonRoot === true, "runAsNonRoot");
+  check(spec.securityContext?.runAsUser !== 0, "runAsUser 0");
+  check(["RuntimeDefault", "Localhost"].includes(spec.securityContext?.seccompProfile?.type), "seccompProfile");
+  const allowed = [
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+  ];
+  for (const { name, ...source } of spec.volumes ?? [])
+    check(
+      Object.keys(source).every((kind) => allowed.includes(kind)),
+      `volume ${name}`,
+    );
+  for (const container of [...(spec.containers ?? []), ...(spec.initContainers ?? [])]) {
+    const context = container.securityContext ?? {};
+    check(context.allowPrivilegeEscalation === false, `${container.name}: allowPrivilegeEscalation`);
+    check(JSON.stringify(context.capabilities) === '{"drop":["ALL"]}', `${container.name}: capabilities`);
+    check(context.readOnlyRootFilesystem === true, `${container.name}: readOnlyRootFilesystem`);
+    check(!context.privileged, `${container.name}: privileged`);
+    check(
+      (container.ports ?? []).every(({ hostPort }: { hostPort?: number }) => hostPort === undefined),
+      `${container.name}: hostPort`,
+    );
+  }
+  return violations;
+}

@@ -1,0 +1,123 @@
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { Ajv } from "ajv";
+import { describe, expect, it } from "vitest";
+import { parse } from "yaml";
+import packageJson from "../../package.json" with { type: "json" };
+import { chartDirectory, repository } from "./_helm.ts";
+import { usedValues } from "./_values.ts";
+import { synthesize } from "./chart.ts";
+import { defaultValues } from "./values-schema.ts";
+import { valuesJsonSchema } from "./values-yaml.ts";
+
+const files = synthesize();
+
+describe("the chart", () => {
+  it("is committed as it is generated", () => {
+    const committed = readdirSync(chartDirectory, { recursive: true, withFileTypes: true })
+      .filter((entry) => entry.isFile())
+      .map((entry) => join(entry.parentPath, entry.name));
+    expect(committed.sort()).toEqual([...files.keys()].map((path) => join(chartDirectory, path)).sort());
+    for (const [path, content] of files)
+      expect(readFileSync(join(chartDirectory, path), "utf8"), `${path}: run npm run synth`).toBe(content);
+  });
+
+  it("is the same twice in one process", () => {
+    expect([...synthesize()]).toEqual([...files]);
+  });
+
+  it("reads every value", () => {
+    const used = usedValues();
+    const isUsed = (path: readonly string[]) => path.some((_, index) => used.has(path.slice(0, index + 1).join(".")));
+    const unused = leaves(defaultValues).filter((path) => !isUsed(path));
+    expect(unused.map((path) => path.join("."))).toEqual([]);
+  });
+
+  it("looks nothing up and has nothing random in it", () => {
+    for (const [path, content] of files) {
+      if (!path.startsWith("templates/")) continue;
+      const code = [...content.matchAll(/\{\{.*?\}\}/gs)]
+        .map(([action]) => action.replaceAll(/"(?:[^"\\]|\\.)*"/g, '""'))
+        .join();
+      expect(code, path).not.toMatch(
+        /\b(lookup|rand\w+|uuidv4|now|genCA|genSigned\w*|genSelfSigned\w*|genPrivateKey|htpasswd|bcrypt|getHostByName)\b/,
+      );
+    }
+  });
+
+  it("takes its version from package.json", () => {
+    expect(parse(files.get("Chart.yaml") ?? "")).toMatchObject({
+      name: "openshell",
+      version: packageJson.version,
+      appVersion: packageJson.version,
+    });
+  });
+
+  it("has a values.yaml that says the defaults, each under a sentence", () => {
+    const text = files.get("values.yaml") ?? "";
+    expect(parse(text)).toEqual(defaultValues);
+    const lines = text.split("\n");
+    for (const [index, line] of lines.entries()) {
+      if (
+        /^\s*[A-Za-z]+:/.test(line) &&
+        /^ {0,6}[a-z][A-Za-z]*:/.test(line) &&
+        !line.includes("cpu:") &&
+        !line.includes("memory:")
+      ) {
+        expect(lines[index - 1], line).toMatch(/^\s*# /);
+      }
+    }
+  });
+});
+
+describe("values.schema.json", () => {
+  const validate = new Ajv({ strict: false, allErrors: true }).compile(valuesJsonSchema());
+  const errors = (values: unknown) => {
+    validate(values);
+    return (validate.errors ?? []).map(
+      ({ instancePath, message, params }) =>
+        `${instancePath} ${message}${"additionalProperty" in params ? `: ${params.additionalProperty}` : ""}`,
+    );
+  };
+
+  it("accepts the defaults, nothing at all, and every preset", () => {
+    expect(errors(defaultValues)).toEqual([]);
+    expect(errors({})).toEqual([]);
+    for (const name of readdirSync(join(repository, "values"))) {
+      expect(errors(parse(readFileSync(join(repository, "values", name), "utf8"))), name).toEqual([]);
+    }
+  });
+
+  it("lets a parent chart have its global values and a condition", () => {
+    expect(errors({ enabled: true, global: { storageClass: "x" } })).toEqual([]);
+  });
+
+  it.each([
+    [{ replicas: 1 }, " must NOT have additional properties: replicas"],
+    [{ service: { port: "8080" } }, "/service/port must be integer"],
+    [{ service: { port: 70_000 } }, "/service/port must be <= 65535"],
+    [{ gateway: { image: { tagg: "x" } } }, "/gateway/image must NOT have additional properties: tagg"],
+    [
+      { sandboxNamespace: { podSecurity: "none" } },
+      "/sandboxNamespace/podSecurity must be equal to one of the allowed values",
+    ],
+    [
+      { gatewayConfig: { "openshell.drivers.kubernetes": { namespce: "x" } } },
+      "/gatewayConfig/openshell.drivers.kubernetes must NOT have additional properties: namespce",
+    ],
+  ])("refuses %j with the path", (values, error) => {
+    expect(errors(values)).toContain(error);
+  });
+});
+
+describe("the repository", () => {
+  it("has the reference beside the chart", () => {
+    expect(existsSync(join(repository, "docs", "reference", "gateway-config.mdx"))).toBe(true);
+  });
+});
+
+function leaves(value: unknown, path: readonly string[] = []): string[][] {
+  if (typeof value !== "object" || value === null || Array.isArray(value) || Object.keys(value).length === 0)
+    return [[...path]];
+  return Object.entries(value).flatMap(([key, inner]) => leaves(inner, [...path, key]));
+}
