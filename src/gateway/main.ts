@@ -1,0 +1,110 @@
+import { Command, CommanderError, Option } from "commander";
+import { OpenShellError } from "../common/errors.ts";
+import { createLogger } from "../common/log.ts";
+import { configPath, loadSettings } from "./config-file.ts";
+import { version } from "./version.ts";
+
+/** Exit codes: 0 done as asked, 1 could not start or had to give up, 2 wrong usage or settings. */
+const failure = 1;
+const misuse = 2;
+
+const program = new Command("openshell-gateway")
+  .description("The OpenShell gateway: serves the API and runs sandboxes.")
+  .version(version)
+  .exitOverride()
+  .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, "openshell-gateway: ")) });
+
+/** A switch in the environment; undefined when it is not set. Commander would take "false" for set. */
+function flagOf(variable: string): boolean | undefined {
+  const value = process.env[variable];
+  return value === undefined || value === "" ? undefined : value === "1" || value.toLowerCase() === "true";
+}
+
+const config = () => new Option("--config <file>", "gateway.toml").env("OPENSHELL_GATEWAY_CONFIG");
+
+program
+  .command("serve", { isDefault: true })
+  .description("serve until SIGTERM")
+  .addOption(config())
+  .addOption(new Option("--db-url <url>", "store, sqlite:/path").env("OPENSHELL_DB_URL"))
+  .addOption(new Option("--bind-address <ip[:port]>", "gRPC listener").env("OPENSHELL_BIND_ADDRESS"))
+  .addOption(new Option("--port <port>", "port of the gRPC listener").env("OPENSHELL_SERVER_PORT"))
+  .addOption(new Option("--health-port <port>", "0 for none").env("OPENSHELL_HEALTH_PORT"))
+  .addOption(new Option("--metrics-port <port>", "0 for none").env("OPENSHELL_METRICS_PORT"))
+  .addOption(new Option("--log-level <level>").env("OPENSHELL_LOG_LEVEL"))
+  .option("--disable-tls", "plain text, for development (env: OPENSHELL_DISABLE_TLS=true)")
+  .addOption(new Option("--tls-cert <file>").env("OPENSHELL_TLS_CERT"))
+  .addOption(new Option("--tls-key <file>").env("OPENSHELL_TLS_KEY"))
+  .addOption(new Option("--tls-client-ca <file>").env("OPENSHELL_TLS_CLIENT_CA"))
+  .addOption(new Option("--kubeconfig <file>", "for development outside a cluster"))
+  .action(async (options) => {
+    const { serve } = await import("./serve.ts");
+    const { gateway, log } = await serve({ disableTls: flagOf("OPENSHELL_DISABLE_TLS"), ...options });
+    const stopped = Promise.withResolvers<void>();
+    for (const signal of ["SIGTERM", "SIGINT"] as const) {
+      process.once(signal, () => {
+        log.info({ signal }, "shutting down");
+        gateway.stop().then(stopped.resolve, stopped.reject);
+      });
+    }
+    try {
+      await Promise.race([stopped.promise, gateway.closed]);
+      await stopped.promise;
+    } catch (error) {
+      await gateway.stop();
+      throw error;
+    }
+  });
+
+program
+  .command("render")
+  .description("print what a sandbox would put into the cluster; needs no cluster")
+  .addOption(config())
+  .requiredOption("--sandbox <file>", "CreateSandboxRequest or SandboxSpec as YAML or JSON")
+  .action(async (options) => {
+    const { render } = await import("./render.ts");
+    process.stdout.write(render(options));
+  });
+
+program
+  .command("config")
+  .description("look at a configuration")
+  .command("preflight")
+  .description("check a gateway.toml without changing anything")
+  .option("--path <file>", "gateway.toml; default as for serve")
+  .action((options: { readonly path?: string }) => {
+    const path = configPath(options.path, process.env);
+    loadSettings(path, "serve");
+    process.stdout.write(`ok: ${path ?? "built-in defaults"}\n`);
+  });
+
+program
+  .command("pki")
+  .description("certificates and keys of a release")
+  .command("converge")
+  .description("make the release's Secrets what they should be")
+  .requiredOption("--namespace <namespace>")
+  .requiredOption("--prefix <fullname>", "begins the name of every Secret")
+  .option("--dns-name <name...>", "names of the gateway's certificate", [])
+  .option("--ip-address <address...>", "addresses of the gateway's certificate", [])
+  .option("--skip <secret...>", "Secrets that an operator gives", [])
+  .action(async ({ namespace, prefix, dnsName, ipAddress, skip }) => {
+    const { convergePki } = await import("../pki/index.ts");
+    const log = createLogger({ name: "openshell-gateway" });
+    const secrets = await convergePki({ namespace, prefix, dnsNames: dnsName, ipAddresses: ipAddress, skip, log });
+    for (const { name, outcome } of secrets) process.stdout.write(`${name}: ${outcome}\n`);
+  });
+
+try {
+  await program.parseAsync();
+} catch (thrown) {
+  if (thrown instanceof CommanderError) {
+    // Commander has printed its sentence; help and version are no failure.
+    process.exitCode = thrown.exitCode === 0 ? 0 : misuse;
+  } else {
+    const error = OpenShellError.from(thrown);
+    const category = error.details.reason === undefined ? "" : `${error.details.reason}: `;
+    process.stderr.write(`openshell-gateway: ${category}${error.message}\n`);
+    process.exitCode = error.code === "invalid-argument" ? misuse : failure;
+  }
+}

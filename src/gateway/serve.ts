@@ -1,0 +1,124 @@
+import { lookup } from "node:dns/promises";
+import { existsSync, readFileSync } from "node:fs";
+import { isIP } from "node:net";
+import { dirname, join } from "node:path";
+import { OpenShellError } from "../common/errors.ts";
+import { createLogger, type Logger } from "../common/log.ts";
+import type { Settings } from "../config/index.ts";
+import { createDriver, reasonClass } from "../driver/index.ts";
+import { configPath, loadSettings } from "./config-file.ts";
+import { type Gateway, startGateway } from "./gateway.ts";
+import type { SessionTokenKeys } from "./identity/session-tokens.ts";
+import { listening, type Overrides } from "./overrides.ts";
+import { pathOfUrl } from "./store/database.ts";
+import { version } from "./version.ts";
+
+export interface ServeOptions extends Overrides {
+  readonly config?: string;
+  readonly dbUrl?: string;
+  /** For development outside a cluster. */
+  readonly kubeconfig?: string;
+}
+
+/**
+ * Reads settings and secrets and starts the gateway with the Kubernetes driver.
+ * @throws invalid-argument for what the operator has to correct; everything else is a failure to start
+ */
+export async function serve(options: ServeOptions): Promise<{ readonly gateway: Gateway; readonly log: Logger }> {
+  const settings = loadSettings(configPath(options.config, process.env), "serve");
+  const { gateway: own, kubernetes } = settings;
+  const { bind, health, metrics, logLevel, tls } = listening(settings, options);
+  const databasePath = pathOfUrl(
+    required(options.dbUrl, "--db-url or OPENSHELL_DB_URL, for example sqlite:/var/openshell/openshell.db"),
+  );
+  const log = createLogger({ name: "openshell-gateway", level: logLevel });
+  const caPem = tls === undefined ? undefined : authorityBeside(tls.cert);
+  const driver = createDriver({
+    settings: kubernetes,
+    gateway: {
+      id: kubernetes.gateway_id,
+      version,
+      endpoint: kubernetes.grpc_endpoint,
+      fenceTargets: await fenceTargets(kubernetes.grpc_endpoint, log),
+      ...(caPem === undefined ? {} : { caPem }),
+    },
+    masterSecret: masterSecret(required(own.master_secret_path, "master_secret_path")),
+    log,
+    ...(options.kubeconfig === undefined ? {} : { kubeconfig: options.kubeconfig }),
+  });
+  const gateway = await startGateway({
+    version,
+    gatewayId: kubernetes.gateway_id,
+    bind,
+    ...(health === undefined ? {} : { health }),
+    ...(metrics === undefined ? {} : { metrics }),
+    ...(tls === undefined ? {} : { tls }),
+    mtlsUsers: own.mtls_auth.enabled && tls !== undefined,
+    allowUnauthenticatedUsers: own.auth.allow_unauthenticated_users,
+    ...tokenSettings(settings),
+    databasePath,
+    driver,
+    driverName: own.compute_driver,
+    allowDriverConfig: kubernetes.allow_driver_config,
+    classify: reasonClass,
+    log,
+  });
+  return { gateway, log };
+}
+
+function required(value: string | undefined, what: string): string {
+  if (value !== undefined && value !== "") return value;
+  throw new OpenShellError("invalid-argument", `missing: ${what}`);
+}
+
+function tokenSettings({ gateway: { gateway_jwt: jwt } }: Settings) {
+  if (jwt === undefined) return {};
+  const tokenKeys: SessionTokenKeys = {
+    signingPem: readSecret("gateway_jwt.signing_key_path", jwt.signing_key_path),
+    publicPem: readSecret("gateway_jwt.public_key_path", jwt.public_key_path),
+    kid: readSecret("gateway_jwt.kid_path", jwt.kid_path).trim(),
+  };
+  return { tokenKeys, tokenTtlSeconds: jwt.ttl_secs };
+}
+
+/** 32 bytes, written as base64. */
+function masterSecret(path: string): Uint8Array {
+  const secret = Buffer.from(readSecret("master_secret_path", path).trim(), "base64");
+  if (secret.length === 32) return secret;
+  throw new OpenShellError("invalid-argument", `master_secret_path: ${path} does not hold 32 bytes in base64`);
+}
+
+function readSecret(setting: string, path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new OpenShellError("invalid-argument", `${setting}: ${reason}`, { cause });
+  }
+}
+
+/** The CA that supervisors check this gateway against: `ca.crt` beside the certificate, as the chart mounts it. */
+function authorityBeside(cert: string): string | undefined {
+  const path = join(dirname(cert), "ca.crt");
+  return existsSync(path) ? readFileSync(path, "utf8") : undefined;
+}
+
+/** What no workload may reach, as ip:port, for the runtime's fence probe: the Kubernetes Service and this gateway. */
+async function fenceTargets(endpoint: string, log: Logger): Promise<string[]> {
+  const targets: string[] = [];
+  const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port = "443" } = process.env;
+  if (host !== undefined && host !== "") targets.push(hostPort(host, port));
+  const url = new URL(endpoint);
+  const name = url.hostname.replace(/^\[|\]$/g, "");
+  try {
+    const { address } = isIP(name) === 0 ? await lookup(name) : { address: name };
+    targets.push(hostPort(address, url.port || (url.protocol === "https:" ? "443" : "80")));
+  } catch (error) {
+    log.warn({ err: error, endpoint }, "grpc_endpoint does not resolve here; the fence probe goes without it");
+  }
+  return targets;
+}
+
+function hostPort(host: string, port: string): string {
+  return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
+}
