@@ -69,6 +69,8 @@ export function template(program: string, options: RenderOptions = {}): string {
     const result = helm(
       program,
       "template",
+      // A Helm from `go install` thinks that it talks to Kubernetes 1.20.
+      "--kube-version=1.34.0",
       "openshell",
       options.chart ?? chartDirectory,
       "-n",

@@ -2,7 +2,7 @@ import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import fc from "fast-check";
 import { parse } from "smol-toml";
-import { beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it, vi } from "vitest";
 import { parseSettings } from "../config/index.ts";
 import { clusterPermissions, sandboxNamespacePermissions } from "../manifests/permissions.ts";
 import {
@@ -18,6 +18,9 @@ import {
   template,
 } from "./_helm.ts";
 import { defaultValues } from "./values-schema.ts";
+
+// Each rendering starts a process; on a busy machine that takes a second.
+vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
 
 const presets = readdirSync(join(repository, "values")).map((name) => name.replace(/\.yaml$/, ""));
 const [program = ""] = helmPrograms;
@@ -282,11 +285,13 @@ describeWithHelm("gatewayConfig", () => {
       ),
     }));
     fc.assert(
-      fc.property(table, (config) => {
-        const rendered = effective({ "openshell.any": config }, true).openshell?.any;
-        expect(rendered ?? {}).toEqual(withoutNull(config));
+      fc.property(fc.array(table, { minLength: 20, maxLength: 40 }), (configs) => {
+        // Many in one rendering, because each costs the start of a process.
+        const given = Object.fromEntries(configs.map((config, index) => [`openshell.any.t${index}`, config]));
+        const rendered = effective(given, true).openshell?.any ?? {};
+        for (const [index, config] of configs.entries()) expect(rendered[`t${index}`]).toEqual(withoutNull(config));
       }),
-      { numRuns: 40 },
+      { numRuns: 4 },
     );
   });
 
@@ -451,12 +456,12 @@ describeWithHelm("values that are absent or null", () => {
     const isInOpenMap = (path: readonly string[]) => ["requests", "limits"].includes(path.at(-2) ?? "");
     const paths = pathsOf(defaultValues).filter((path) => !isInOpenMap(path));
     fc.assert(
-      fc.property(fc.subarray(paths, { minLength: 1, maxLength: 4 }), (nulled) => {
+      fc.property(fc.subarray(paths, { minLength: 1, maxLength: 8 }), (nulled) => {
         const values = {};
         for (const path of nulled) put(values, path, null);
         expect(template(program, { values })).toBe(whole);
       }),
-      { numRuns: 25 },
+      { numRuns: 10 },
     );
   });
 
