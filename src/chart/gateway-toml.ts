@@ -197,12 +197,11 @@ export function effective<T>(key: string, config: Expr<Table> = effectiveConfig)
   return call("dig", ...path, defaultOf(path), config);
 }
 
+const { gateway, kubernetes } = defaultSettings();
+const defaultDocument = { openshell: { version: 2, gateway, drivers: { kubernetes } } };
+
 function defaultOf(path: readonly string[]): unknown {
-  const settings = defaultSettings();
-  const document = {
-    openshell: { version: 2, gateway: settings.gateway, drivers: { kubernetes: settings.kubernetes } },
-  };
-  let value: unknown = document;
+  let value: unknown = defaultDocument;
   for (const step of path) value = typeof value === "object" && value !== null ? (value as Table)[step] : undefined;
   return value ?? "";
 }

@@ -58,19 +58,12 @@ function plainConnect(): Block {
 }
 
 function tlsConnect(): Block {
-  const file = (key: string, name: string): Block => [
-    write("  kubectl -n "),
-    output(helm.releaseNamespace),
-    write(" get secret "),
-    output(names.clientTlsSecret),
-    write(` -o jsonpath='{.data.${key}}' | base64 -d > ${name}\n`),
-  ];
   return [
-    ...file("tls\\.crt", "client.crt"),
-    ...file("tls\\.key", "client.key"),
-    ...file("ca\\.crt", "ca.crt"),
     write("  openshell gateway add local --endpoint https://127.0.0.1:"),
     output(values.service.port),
-    write(" --ca ca.crt --cert client.crt --key client.key"),
+    write(" --from-kubernetes "),
+    output(helm.releaseNamespace),
+    write("/"),
+    output(names.clientTlsSecret),
   ];
 }
