@@ -2,6 +2,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { OpenShellError } from "../common/errors.ts";
 import { decodeFrames, encodeFrame } from "../common/frames.ts";
 import { boundary, codeOfStatus } from "../wire/index.ts";
+import { bytesFields, encodeBytesFrame } from "./bytes-frame.ts";
 import type { ByteChannel } from "./channel.ts";
 import { chunkBytes } from "./protocol.ts";
 
@@ -103,8 +104,7 @@ function startMessage(start: ExecCommand) {
 
 async function sendBytes(channel: ByteChannel, data: Uint8Array): Promise<void> {
   for (let start = 0; start < data.length; start += chunkBytes) {
-    const value = data.subarray(start, start + chunkBytes);
-    await channel.write(encodeFrame(boundary.ExecInputSchema, { payload: { case: "stdin", value } }));
+    await channel.write(encodeBytesFrame(bytesFields.stdin, data.subarray(start, start + chunkBytes)));
   }
 }
 

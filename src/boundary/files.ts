@@ -2,6 +2,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { OpenShellError } from "../common/errors.ts";
 import { decodeFrames, encodeFrame } from "../common/frames.ts";
 import { boundary, codeOfStatus } from "../wire/index.ts";
+import { bytesFields, encodeBytesFrame } from "./bytes-frame.ts";
 import type { ByteChannel } from "./channel.ts";
 import { chunkBytes } from "./protocol.ts";
 import { extractTree, packTree, type TransferSummary } from "./tar.ts";
@@ -43,7 +44,7 @@ export async function upload(channel: ByteChannel, options: UploadOptions): Prom
     let sent = 0;
     for await (const value of cut(stream)) {
       if (answered) return;
-      await send({ case: "data", value });
+      await channel.write(encodeBytesFrame(bytesFields.uploaded, value));
       sent += value.length;
       options.progress?.(sent);
     }

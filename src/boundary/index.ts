@@ -1,4 +1,5 @@
 /** What supervisor, runtime and gateway say to each other: openshell.boundary.v1 beyond its messages. */
+export { bytesFields, encodeBytesFrame } from "./bytes-frame.ts";
 export { type ByteChannel, channelPair, createChannel, join, openChannel } from "./channel.ts";
 export { type ExecCommand, type ExecInputEvent, type ExecOutputEvent, runExec } from "./exec.ts";
 export { cut, type DownloadOptions, download, type UploadOptions, upload } from "./files.ts";

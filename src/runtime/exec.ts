@@ -1,5 +1,5 @@
 import { durationMs } from "@bufbuild/protobuf/wkt";
-import { type ByteChannel, chunkBytes } from "../boundary/index.ts";
+import { type ByteChannel, bytesFields, encodeBytesFrame } from "../boundary/index.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { decodeFrames, encodeFrame } from "../common/frames.ts";
 import { boundary, statusNumber } from "../wire/index.ts";
@@ -32,7 +32,7 @@ export async function serveExec(channel: ByteChannel, options: ExecOptions): Pro
     if (first.done === true || first.value.payload.case !== "start") {
       throw new OpenShellError("invalid-argument", "the first message of an exec must be its start");
     }
-    await run(first.value.payload.value, inputs, send, options);
+    await run(first.value.payload.value, inputs, { channel, send }, options);
   } catch (error) {
     const { code, message } = OpenShellError.from(error);
     await send({ case: "failure", value: { code: statusNumber(code), message } }).catch(() => {});
@@ -42,16 +42,22 @@ export async function serveExec(channel: ByteChannel, options: ExecOptions): Pro
 }
 
 type OutputPayload =
-  | { case: "stdout" | "stderr"; value: Uint8Array }
+  | { case: "stderr"; value: Uint8Array }
   | { case: "exit"; value: { exitCode: number } }
   | { case: "failure"; value: { code: number; message: string } };
+
+interface Output {
+  readonly channel: ByteChannel;
+  readonly send: (payload: OutputPayload) => Promise<void>;
+}
 
 async function run(
   start: boundary.ExecStart,
   inputs: AsyncIterable<boundary.ExecInput>,
-  send: (payload: OutputPayload) => Promise<void>,
+  output: Output,
   options: ExecOptions,
 ): Promise<void> {
+  const { send } = output;
   const terminal: Record<string, string> = start.tty ? { TERM: "xterm-256color" } : {};
   const command = resolveCommand(
     {
@@ -73,7 +79,7 @@ async function run(
     await send({ case: "exit", value: { exitCode: child.exitCode } });
     return;
   }
-  await attend(child, start, inputs, send, options);
+  await attend(child, start, inputs, output, options);
 }
 
 /** From the start of a child to its exit message. */
@@ -81,7 +87,7 @@ async function attend(
   child: Child,
   start: boundary.ExecStart,
   inputs: AsyncIterable<boundary.ExecInput>,
-  send: (payload: OutputPayload) => Promise<void>,
+  { channel, send }: Output,
   { processes, signal }: ExecOptions,
 ): Promise<void> {
   let late = false;
@@ -95,7 +101,7 @@ async function attend(
   if (signal.aborted) onLost();
   else signal.addEventListener("abort", onLost, { once: true });
 
-  const copies = [copy(child.stdout, "stdout", send), copy(child.stderr, "stderr", send)];
+  const copies = [copy(child.stdout, "stdout", channel), copy(child.stderr, "stderr", channel)];
   void feed(child, start.tty, inputs);
   try {
     const code = await child.exited;
@@ -112,18 +118,10 @@ async function attend(
 }
 
 /** Output goes out as fast as it is taken; when nobody takes it any more it is drained no further. */
-async function copy(
-  source: Descriptor | undefined,
-  name: "stdout" | "stderr",
-  send: (payload: OutputPayload) => Promise<void>,
-): Promise<void> {
+async function copy(source: Descriptor | undefined, name: "stdout" | "stderr", channel: ByteChannel): Promise<void> {
   if (source === undefined) return;
   try {
-    for await (const chunk of source.read()) {
-      for (let at = 0; at < chunk.length; at += chunkBytes) {
-        await send({ case: name, value: chunk.subarray(at, at + chunkBytes) });
-      }
-    }
+    for await (const chunk of source.read()) await channel.write(encodeBytesFrame(bytesFields[name], chunk));
   } catch {
     // The channel is gone, and with it whoever wanted the output; `signal` ends the process.
     source.close();

@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { type ByteChannel, cut, extractTree, packTree } from "../boundary/index.ts";
+import { type ByteChannel, bytesFields, cut, encodeBytesFrame, extractTree, packTree } from "../boundary/index.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { decodeFrames, encodeFrame } from "../common/frames.ts";
 import { boundary, statusNumber } from "../wire/index.ts";
@@ -19,7 +19,7 @@ export async function serveFiles(channel: ByteChannel, home: string): Promise<vo
       await send({ case: "summary", value: wireSummary(summary) });
     } else if (request?.case === "download") {
       const { stream, summary } = await packTree(resolve(home, request.value.source));
-      for await (const value of cut(stream)) await send({ case: "data", value });
+      for await (const chunk of cut(stream)) await channel.write(encodeBytesFrame(bytesFields.downloaded, chunk));
       await send({ case: "end", value: {} });
       await send({ case: "summary", value: wireSummary(summary()) });
     } else {
