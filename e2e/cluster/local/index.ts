@@ -10,7 +10,7 @@ import { type Context, nodesOf, updateState } from "./context.ts";
 import { importImage, keepArchive } from "./images.ts";
 import { layoutOf, maxNodes, nodeLayoutOf, stateDirectory } from "./layout.ts";
 import { freeSlot, makeRoutes, removeBridge, removeNodeNetwork } from "./network.ts";
-import { holderPid, removeMountPoints, startNode, stopNode } from "./node.ts";
+import { holderPid, prepareNodes, removeMountPoints, startNode, stopNode } from "./node.ts";
 import { checkMachine } from "./requirements.ts";
 import { lockCluster, newClusterState, readClusterState, writeClusterState } from "./state.ts";
 import { steps } from "./steps.ts";
@@ -101,6 +101,7 @@ export class LocalProvider implements ClusterProvider {
     const node = nodeLayoutOf(context.layout, index);
     await updateState(context, { nodes: [...context.state.nodes, index] });
     try {
+      await prepareNodes(context);
       await startNode(context, node);
       await makeRoutes(context.layout, nodesOf(context));
     } catch (error) {

@@ -2,6 +2,7 @@ import { access, mkdir, rm, rmdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { kubectl, kubectlAttempt } from "../clients.ts";
 import { attempt, run } from "../exec.ts";
+import type { LeafRequest } from "./certificates.ts";
 import { removeCgroup } from "./cgroups.ts";
 import { type Component, componentPid, startComponent, waitForComponent } from "./component.ts";
 import { type Context, nodesOf, updateState } from "./context.ts";
@@ -22,6 +23,13 @@ const ownDirectories: Readonly<Record<string, string>> = {
   "/var/log/pods": "pod-logs",
   "/var/log/containers": "container-logs",
 };
+
+/** What all nodes share: mount points on the machine, and the credentials of programs that need no identity per node. */
+export async function prepareNodes(context: Context): Promise<void> {
+  for (const path of Object.keys(ownDirectories)) await makeMountPoint(context, path);
+  await mkdir(context.layout.files.storage, { recursive: true });
+  for (const name of ["kube-proxy", "kube-router"]) await writeClient(context, { name, commonName: `system:${name}` });
+}
 
 /** Starts what of a node does not run yet, and waits until it is Ready and enforces policies. */
 export async function startNode(context: Context, node: NodeLayout): Promise<void> {
@@ -81,7 +89,6 @@ async function startHolder(context: Context, node: NodeLayout): Promise<number> 
   if (running !== undefined) return running;
   const made = join(node.directory, "mounts-made");
   await rm(made, { force: true });
-  for (const path of Object.keys(ownDirectories)) await makeMountPoint(context, path);
   const binds = Object.entries({ ...ownDirectories, [context.layout.files.storage]: "storage" });
   const script = [
     "set -e",
@@ -151,24 +158,29 @@ async function writeNodeFiles(context: Context, node: NodeLayout): Promise<void>
     commonName: node.name,
     hosts: [node.name, node.address],
   });
-  const clients = [
-    { file: node.name, commonName: `system:node:${node.name}`, organizations: ["system:nodes"] },
-    { file: "kube-proxy", commonName: "system:kube-proxy" },
-    { file: "kube-router", commonName: "system:kube-router" },
-  ];
-  for (const { file, ...subject } of clients) {
-    const client = await authority.issue({ name: file, ...subject });
-    const target = join(layout.files.kubeconfigs, `${file}.yaml`);
-    await writeKubeconfig(target, { server: layout.apiServer, authority: authority.certificate, user: file, client });
-  }
+  await writeClient(context, {
+    name: node.name,
+    commonName: `system:node:${node.name}`,
+    organizations: ["system:nodes"],
+  });
   for (const name of [...Object.values(ownDirectories), "storage", "config/volume-plugins"]) {
     await mkdir(join(node.directory, name), { recursive: true });
   }
-  await mkdir(layout.files.storage, { recursive: true });
   for (const [file, text] of Object.entries(nodeFiles(layout, node, (name) => authority.file(name)))) {
     await mkdir(dirname(file), { recursive: true });
     await writeFile(file, text);
   }
+}
+
+async function writeClient({ authority, layout }: Context, request: LeafRequest): Promise<void> {
+  const client = await authority.issue(request);
+  const target = join(layout.files.kubeconfigs, `${request.name}.yaml`);
+  await writeKubeconfig(target, {
+    server: layout.apiServer,
+    authority: authority.certificate,
+    user: request.name,
+    client,
+  });
 }
 
 /** A mount point has to exist on the machine; what was made for it is noted, to be removed by `down`. */

@@ -9,7 +9,7 @@ import { type Context, nodesOf, updateState } from "./context.ts";
 import { startControlPlane } from "./control-plane.ts";
 import { busyboxImage, makeBaseImages } from "./images.ts";
 import { makeBridge, makeRoutes } from "./network.ts";
-import { startNode } from "./node.ts";
+import { prepareNodes, startNode } from "./node.ts";
 import { buildProgram, clusterPrograms } from "./programs.ts";
 import { installPackages } from "./requirements.ts";
 
@@ -44,7 +44,8 @@ async function makeNetwork(context: Context): Promise<void> {
 
 async function startNodes(context: Context): Promise<void> {
   await applyObjects(context.layout.files.adminKubeconfig, kubeRouterObjects());
-  for (const node of nodesOf(context)) await startNode(context, node);
+  await prepareNodes(context);
+  await Promise.all(nodesOf(context).map((node) => startNode(context, node)));
   await makeRoutes(context.layout, nodesOf(context));
 }
 
