@@ -63,7 +63,7 @@ function compare(
     }
     return;
   }
-  if (Array.isArray(expected) && Array.isArray(admitted)) {
+  if (Array.isArray(expected) && Array.isArray(admitted) && [...expected, ...admitted].every(isPlainObject)) {
     compareLists(expected, admitted, path, shown, context, violations);
     return;
   }

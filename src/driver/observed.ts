@@ -8,7 +8,7 @@ import type {
   RuntimeClass,
   Service,
 } from "../kube/index.ts";
-import { bootstrapGate, containers, labels, supervisorPodName } from "../manifests/index.ts";
+import { annotations, bootstrapGate, containers, labels, supervisorPodName } from "../manifests/index.ts";
 import type { GenerationRecord, ReadRecord } from "./record.ts";
 
 /** What the caches show of one sandbox, at one moment. All decisions are functions of this. */
@@ -43,6 +43,11 @@ export interface ClusterFacts {
 /** The driver's own gate is still on the Pod. */
 export function isGated(pod: Pod): boolean {
   return pod.spec?.schedulingGates?.some(({ name }) => name === bootstrapGate) ?? false;
+}
+
+/** We opened the gate: the same patch wrote the peer's UID. A gate that is gone without it was taken by somebody else. */
+export function isReleased(pod: Pod): boolean {
+  return !isGated(pod) && pod.metadata?.annotations?.[annotations.peerUid] !== undefined;
 }
 
 /** Gates of other controllers. */

@@ -7,6 +7,7 @@ import {
   isEnding,
   isGated,
   isGoing,
+  isReleased,
   isRunning,
   isScheduled,
   isSuspended,
@@ -189,7 +190,7 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
     return fail({ condition: "WorkloadReady", reason: trouble.reason, message: `supervisor Pod: ${trouble.message}` });
   }
 
-  if (isGated(workload) || isGated(supervisor)) {
+  if (!isReleased(workload) || !isReleased(supervisor)) {
     const bootstrap = planBootstrap(observed, record, memory, workload, supervisor);
     return "failure" in bootstrap ? fail(bootstrap.failure) : { actions: bootstrap.actions, ...again };
   }

@@ -1,5 +1,6 @@
 import type { Live, Pod } from "../kube/index.ts";
 import {
+  annotations,
   labelsOf,
   type PairProps,
   pvcName,
@@ -10,7 +11,7 @@ import {
 import { type ExpectedPod, type Violation, verifyAdmission, violationText } from "./admission.ts";
 import type { RuleContext } from "./admission-rules.ts";
 import { foreignOpening } from "./fence.ts";
-import { type ClusterFacts, isGated, type Observed } from "./observed.ts";
+import { type ClusterFacts, isReleased, type Observed } from "./observed.ts";
 import type { Failure } from "./record.ts";
 
 export type Role = "workload" | "supervisor";
@@ -34,7 +35,7 @@ export function admissionFailure(
   const { cluster } = observed;
   for (const role of ["workload", "supervisor"] as const) {
     // A released Pod was verified when it was released, and again in the answer to that.
-    if (!isGated(pods[role])) continue;
+    if (isReleased(pods[role])) continue;
     const violations = violationsOf(role, pods[role], pair, cluster);
     if (violations.length > 0) return violationFailure(role, violations, observed, pair);
   }
@@ -148,6 +149,6 @@ function ruleContext(
     imageRewrites: cluster.imageRewrites,
     workspaceClaim:
       role === "workload" ? pvcName(sandboxResourceName(pair.sandbox.workspace, pair.sandbox.name)) : undefined,
-    gated: isGated(pod),
+    gated: pod.metadata.annotations?.[annotations.peerUid] === undefined,
   };
 }
