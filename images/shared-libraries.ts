@@ -14,17 +14,18 @@ export interface SharedLibrary {
 export const loaderPath = "lib64/ld-linux-x86-64.so.2";
 export const loaderName = basename(loaderPath);
 
-/** Every shared object that `program` needs, its loader included; none for a static program. */
-export async function sharedLibraries(program: string): Promise<readonly SharedLibrary[]> {
-  const listing = await tool("ldd", [program], "apt-get install libc-bin").catch((error: unknown) => {
+/** Every shared object that any of `programs` needs, the loader included; none for static programs. */
+export async function sharedLibraries(...programs: readonly string[]): Promise<readonly SharedLibrary[]> {
+  const listing = await tool("ldd", programs, "apt-get install libc-bin").catch((error: unknown) => {
     // ldd's way of saying that a program is static.
     if (error instanceof Error && /not a dynamic executable|statically linked/.test(error.message)) return "";
     throw error;
   });
-  const found: SharedLibrary[] = [];
+  const found = new Map<string, string>();
   for (const line of listing.split("\n")) {
     const path = /(?:=> )?(\/\S+) \(0x[0-9a-f]+\)$/.exec(line.trim())?.[1];
-    if (path !== undefined) found.push({ name: basename(path), file: await realpath(path) });
+    if (path !== undefined) found.set(basename(path), path);
   }
-  return found.sort((a, b) => (a.name < b.name ? -1 : 1));
+  const libraries = [...found].map(async ([name, path]) => ({ name, file: await realpath(path) }));
+  return (await Promise.all(libraries)).sort((a, b) => (a.name < b.name ? -1 : 1));
 }

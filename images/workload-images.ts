@@ -46,15 +46,14 @@ const userland = [
 
 export async function glibcImage(name: string): Promise<ImageSpec> {
   const programs = new Map<string, string>();
-  const libraries = new Map<string, string>();
   for (const program of userland) {
     const found = await firstOf(
       [`/usr/bin/${program}`, `/bin/${program}`],
       `this machine has no ${program}: apt-get install bash coreutils findutils grep gzip hostname procps sed tar`,
     );
     programs.set(program, await realpath(found));
-    for (const library of await sharedLibraries(found)) libraries.set(library.name, library.file);
   }
+  const libraries = await sharedLibraries(...programs.values());
   const links: LayerEntry[] = ["bin", "sbin", "lib", "lib64"].map((path) => ({
     type: "symlink",
     path,
@@ -70,7 +69,7 @@ export async function glibcImage(name: string): Promise<ImageSpec> {
           { type: "directory", path: "usr/sbin" },
           ...[...programs].map(([program, file]) => executable(`usr/bin/${program}`, file)),
           { type: "symlink", path: "usr/bin/sh", linkname: "dash" },
-          ...[...libraries].map(([library, file]) =>
+          ...libraries.map(({ name: library, file }) =>
             executable(library === loaderName ? `usr/lib64/${library}` : `usr/lib/x86_64-linux-gnu/${library}`, file),
           ),
           text("etc/profile", 'export PROFILE_WAS_READ=yes\nPS1="$ "\n'),

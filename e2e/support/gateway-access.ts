@@ -58,7 +58,7 @@ export class GatewayAccess implements AsyncDisposable {
 
   /** A client with another certificate, or none. */
   clientWith(credentials: grpc.ChannelCredentials): Client<typeof openshell.OpenShell> {
-    return grpcClient(openshell.OpenShell, createChannel(`127.0.0.1:${this.#forward.localPort}`, credentials));
+    return grpcClient(openshell.OpenShell, createChannel(`localhost:${this.#forward.localPort}`, credentials));
   }
 
   /** Finds the gateway's Pod again after it was replaced, and waits until it answers. */
@@ -98,7 +98,7 @@ export class GatewayAccess implements AsyncDisposable {
       certificate === undefined
         ? grpc.credentials.createInsecure()
         : grpc.credentials.createSsl(certificate.ca, certificate.key, certificate.certificate);
-    return createChannel(`127.0.0.1:${this.#forward.localPort}`, credentials, {
+    return createChannel(`localhost:${this.#forward.localPort}`, credentials, {
       "grpc.initial_reconnect_backoff_ms": 200,
       "grpc.max_reconnect_backoff_ms": 1000,
     });
