@@ -97,6 +97,8 @@ export interface RuntimeProcessOptions {
   readonly init?: boolean;
   /** Runs as this user. @default root */
   readonly uid?: number;
+  /** Root directory of an image, with the relocatable bundle in /openshell. @default none: this machine's files */
+  readonly root?: string;
 }
 
 /** A runtime that listens. */
@@ -128,7 +130,8 @@ export class RuntimeProcess implements AsyncDisposable {
 
   static async start(options: RuntimeProcessOptions = {}): Promise<RuntimeProcess> {
     const generation = await Generation.create();
-    const directory = mkdtempSync(join(tmpdir(), "openshell-runtime-"));
+    const directory = mkdtempSync(join(options.root ?? tmpdir(), "openshell-runtime-"));
+    const seen = options.root === undefined ? directory : directory.slice(options.root.length);
     chmodSync(directory, 0o777);
     const identity = join(directory, "identity");
     mkdirSync(identity);
@@ -147,14 +150,7 @@ export class RuntimeProcess implements AsyncDisposable {
       chmodSync(join(identity, name), 0o644);
     }
 
-    const user =
-      options.uid === undefined
-        ? []
-        : ["setpriv", `--reuid=${options.uid}`, `--regid=${options.uid}`, "--clear-groups", "--pdeathsig=KILL"];
-    const entry = process.env.OPENSHELL_TEST_RUNTIME ?? join(here, "main.ts");
-    const program = [...user, process.execPath, "--disable-sigusr1", entry];
-    const command =
-      options.init === false ? program : ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", ...program];
+    const command = commandOf(options);
     const [file = "", ...argv] = command;
     const child = spawn(file, argv, {
       stdio: ["ignore", "pipe", "pipe"],
@@ -164,9 +160,9 @@ export class RuntimeProcess implements AsyncDisposable {
         NODE_OPTIONS: "",
         OPENSHELL_BOUNDARY_PORT: "0",
         OPENSHELL_FENCE_CHECK: "off",
-        OPENSHELL_IDENTITY_DIR: identity,
-        OPENSHELL_HOME: join(directory, "home"),
-        OPENSHELL_NATIVE: nativePath,
+        OPENSHELL_IDENTITY_DIR: join(seen, "identity"),
+        OPENSHELL_HOME: join(seen, "home"),
+        OPENSHELL_NATIVE: options.root === undefined ? nativePath : "",
         OPENSHELL_LOG_LEVEL: "debug",
         ...options.environment,
       },
@@ -214,6 +210,38 @@ export class RuntimeProcess implements AsyncDisposable {
     rmSync(this.directory, { recursive: true, force: true });
   }
 }
+
+function commandOf({ init, uid, root }: RuntimeProcessOptions): string[] {
+  const user =
+    uid === undefined ? [] : ["setpriv", `--reuid=${uid}`, `--regid=${uid}`, "--clear-groups", "--pdeathsig=KILL"];
+  if (root !== undefined) {
+    const mounts = `mount -t proc proc "${root}/proc" && mount --rbind /dev "${root}/dev"`;
+    return [
+      "unshare",
+      "--pid",
+      "--fork",
+      "--mount",
+      "--kill-child",
+      "sh",
+      "-c",
+      `${mounts} && exec chroot "${root}" "$@"`,
+      "sh",
+      ...relocated,
+    ];
+  }
+  const program = [...user, process.execPath, "--disable-sigusr1", join(here, "main.ts")];
+  return init === false ? program : ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", ...program];
+}
+
+/** How a workload Pod starts the runtime. */
+const relocated = [
+  "/openshell/lib/ld-linux-x86-64.so.2",
+  "--library-path",
+  "/openshell/lib",
+  "/openshell/bin/node",
+  "--disable-sigusr1",
+  "/openshell/runtime.mjs",
+];
 
 export interface SupervisorOptions {
   readonly generation?: Generation;
