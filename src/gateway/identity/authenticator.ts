@@ -77,9 +77,13 @@ export class Authenticator {
       return certificates.identify(call.peerCertificate, now());
     }
     if (allowUnauthenticatedUsers && call.peerCertificate === undefined) return anonymousUser;
-    throw new OpenShellError("unauthenticated", `${call.method.name} needs a client certificate of this gateway`, {
-      reason: "ClientCertificateMissing",
-    });
+    throw new OpenShellError(
+      "unauthenticated",
+      `${call.method.name} needs a valid client certificate of this gateway: issued by its client CA, within its dates, meant for clients`,
+      {
+        reason: "ClientCertificateMissing",
+      },
+    );
   }
 
   #operator(call: Call): UserPrincipal {

@@ -143,18 +143,14 @@ describe("client certificates", () => {
   });
 
   it("count only within their dates and for clients", async () => {
-    const expired = await user(["admin"], {
-      notBefore: new Date(Date.now() - 2 * day),
-      notAfter: new Date(Date.now() - day),
-    });
-    await expect(connect(expired).getCurrentUser({})).rejects.toMatchObject({
-      code: "unauthenticated",
-      message: "the client certificate is expired or not valid yet",
-    });
-    const wrongUse = await user(["admin"], { usages: ["server"] });
-    await expect(connect(wrongUse).getCurrentUser({})).rejects.toMatchObject({
-      message: "the client certificate is not meant for clients (extended key usage)",
-    });
+    const past = { notBefore: new Date(Date.now() - 2 * day), notAfter: new Date(Date.now() - day) };
+    const unusable = [await user(["admin"], past), await user(["admin"], { usages: ["server"] })];
+    for (const certificate of unusable) {
+      await expect(connect(certificate).getCurrentUser({})).rejects.toMatchObject({
+        code: "unauthenticated",
+        details: { reason: "ClientCertificateMissing" },
+      });
+    }
   });
 
   it("with the role operator open GetProviderCredentials, which is then unimplemented", async () => {

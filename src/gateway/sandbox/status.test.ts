@@ -1,0 +1,143 @@
+import { create } from "@bufbuild/protobuf";
+import { timestampMs } from "@bufbuild/protobuf/wkt";
+import { describe, expect, it } from "vitest";
+import { boundary, compute, openshell } from "../../wire/index.ts";
+import { lostSession, newSession, noSession, sessionState, withEvent } from "../sessions/view.ts";
+import { type ClassifyReason, driverView } from "./driver-state.ts";
+import { afterAction, created, exitReported, failedInDriver, startRequested } from "./lifecycle.ts";
+import { deriveStatus, type StatusInput } from "./status.ts";
+
+const classify: ClassifyReason = (reason) =>
+  (
+    ({
+      Ok: "ok",
+      Unschedulable: "waiting",
+      QuotaExceeded: "failed",
+      GenerationFailed: "failed",
+      Stopping: "stopped",
+      Stopped: "stopped",
+    }) as const
+  )[reason as "Ok"];
+
+function driver(...reasons: string[]): compute.DriverSandboxStatus {
+  const types = ["PodsAdmitted", "Scheduled", "WorkloadReady"];
+  return create(compute.DriverSandboxStatusSchema, {
+    conditions: reasons.map((reason, index) => ({
+      type: types[index] ?? "",
+      status: reason === "Ok" ? "True" : "False",
+      reason,
+      message: `because of ${reason}`,
+    })),
+  });
+}
+
+const event = (payload: NonNullable<boundary.LaunchEvent["payload"]>) =>
+  create(boundary.LaunchEventSchema, { payload } as never);
+const boundaryUp = event({ case: "boundary", value: create(boundary.BoundaryStatusSchema, { connected: true }) });
+const fenced = event({
+  case: "fence",
+  value: create(boundary.FenceStatusSchema, { state: boundary.FenceStatus_State.FENCED }),
+});
+const idle = event({
+  case: "mainProcess",
+  value: create(boundary.MainProcessStatusSchema, { state: boundary.MainProcessStatus_State.IDLE, instanceId: "m1" }),
+});
+const serving = [boundaryUp, fenced, idle].reduce(withEvent, newSession);
+const running = afterAction(created(), "create", "r1");
+const base: StatusInput = {
+  lifecycle: running,
+  driver: driver("Ok", "Ok", "Ok"),
+  session: serving,
+  before: undefined,
+  classify,
+  nowMs: 1000,
+};
+const condition = (status: openshell.SandboxStatus, type: string) => status.conditions.find((one) => one.type === type);
+
+describe("the driver's column", () => {
+  it("is read from the class of the reasons", () => {
+    expect(driverView(undefined, classify).state).toBe("unknown");
+    expect(driverView(driver("Ok", "Ok", "Ok"), classify).state).toBe("running");
+    expect(driverView(driver("Ok", "Unschedulable", "Ok"), classify)).toMatchObject({
+      state: "waiting",
+      because: { reason: "Unschedulable" },
+    });
+    expect(driverView(driver("Stopped", "Stopped", "Stopped"), classify).state).toBe("stopped");
+    expect(driverView(driver("Stopping", "Stopping", "Stopped"), classify).state).toBe("waiting");
+  });
+
+  it("names the failure itself, not the conditions that fail with it", () => {
+    const failed = driver("GenerationFailed", "GenerationFailed", "QuotaExceeded");
+    expect(driverView(failed, classify)).toMatchObject({ state: "failed", because: { reason: "QuotaExceeded" } });
+  });
+});
+
+describe("a session's column", () => {
+  it("climbs with what the supervisor tells", () => {
+    const steps = [
+      noSession,
+      newSession,
+      withEvent(newSession, boundaryUp),
+      [boundaryUp, fenced].reduce(withEvent, newSession),
+      serving,
+    ];
+    expect(steps.map(sessionState)).toEqual(["none", "no-boundary", "unfenced", "launching", "up"]);
+  });
+
+  it("is frozen after a serving supervisor is lost, and none after one that never served", () => {
+    expect(sessionState(lostSession(serving))).toBe("frozen");
+    expect(sessionState(lostSession(newSession))).toBe("none");
+  });
+
+  it("is frozen when the fence is breached", () => {
+    const state = boundary.FenceStatus_State.BREACHED;
+    const breached = event({ case: "fence", value: create(boundary.FenceStatusSchema, { state }) });
+    expect(sessionState(withEvent(serving, breached))).toBe("frozen");
+  });
+});
+
+describe("a status", () => {
+  it("completes the driver's conditions with the session's and Ready", () => {
+    const { status } = deriveStatus(base);
+    expect(status.phase).toBe(openshell.SandboxPhase.READY);
+    expect(status.conditions.map(({ type, status: value }) => `${type}=${value}`)).toEqual([
+      "PodsAdmitted=True",
+      "Scheduled=True",
+      "WorkloadReady=True",
+      "SupervisorConnected=True",
+      "Fenced=True",
+      "Ready=True",
+    ]);
+    expect(status.mainProcessInstanceId).toBe("m1");
+  });
+
+  it("keeps a condition's time while its status stays", () => {
+    const before = deriveStatus(base).status;
+    const { status } = deriveStatus({ ...base, before, session: noSession, nowMs: 5000 });
+    const times = Object.fromEntries(
+      status.conditions.map(({ type, transitionTime }) => [type, transitionTime && timestampMs(transitionTime)]),
+    );
+    expect(times).toMatchObject({ PodsAdmitted: 1000, SupervisorConnected: 5000, Ready: 5000 });
+  });
+
+  it("says what the driver waits for as the reason of Ready", () => {
+    const { status } = deriveStatus({ ...base, driver: driver("Ok", "Unschedulable", "Ok"), session: noSession });
+    expect(condition(status, "Ready")).toMatchObject({ reason: "Unschedulable", message: "because of Unschedulable" });
+  });
+
+  it("does not show the former run's failure after a new start", () => {
+    const broken = driver("QuotaExceeded", "GenerationFailed", "GenerationFailed");
+    expect(deriveStatus({ ...base, driver: broken, session: noSession }).row.phase).toBe("ERROR");
+    const again = startRequested(failedInDriver(running, "QuotaExceeded", ""), "g2");
+    expect(deriveStatus({ ...base, lifecycle: again, driver: broken, session: noSession }).row.phase).toBe("STARTING");
+  });
+
+  it("has the exit code, and says so when it is a failure", () => {
+    const { status } = deriveStatus({ ...base, lifecycle: exitReported(running, "m1", 7) });
+    expect(status).toMatchObject({ phase: openshell.SandboxPhase.ERROR, exitCode: 7 });
+    expect(condition(status, "Ready")).toMatchObject({
+      reason: "MainProcessFailed",
+      message: "the main process ended with exit code 7",
+    });
+  });
+});
