@@ -1,0 +1,466 @@
+import { describe, expect, test } from "vitest";
+import type { Live, Pod } from "../kube/index.ts";
+import { labels } from "../manifests/index.ts";
+import {
+  calmCluster,
+  runningStatus,
+  testGatewayId,
+  testObserved,
+  testPod,
+  testRecord,
+  testResource,
+  testService,
+  testSettings,
+} from "./_testing.ts";
+import type { Observed } from "./observed.ts";
+import { type Action, plan, type Request, secretKey } from "./plan.ts";
+import type { GenerationRecord } from "./record.ts";
+
+const required = testSettings({}, { pod_anti_affinity: "required" });
+const scheduled = { phase: "Pending", conditions: [{ type: "PodScheduled", status: "True" }] };
+const suspended = {
+  conditions: [
+    {
+      type: "Suspended",
+      status: "True",
+      reason: "PodTerminated",
+      message: "",
+      lastTransitionTime: "",
+      observedGeneration: 1,
+    },
+  ],
+};
+
+function planOf(observed: Observed, memory: { request?: Request; written?: readonly string[] } = {}) {
+  return plan(observed, {
+    gatewayId: testGatewayId,
+    request: memory.request,
+    writtenSecrets: new Set(memory.written),
+  });
+}
+const verbs = (actions: readonly Action[]) =>
+  actions.map((action) => ("role" in action ? `${action.do} ${action.role}` : action.do));
+const both = (record: GenerationRecord, change: { workload?: object; supervisor?: object } = {}) => ({
+  workloads: [testPod("workload", record, change.workload ?? {})],
+  supervisors: [testPod("supervisor", record, change.supervisor ?? {})],
+});
+const keys = (record: GenerationRecord, ...pods: Live<Pod>[]) => pods.map((pod) => secretKey(pod, record));
+
+describe("a new sandbox", () => {
+  const record = testRecord();
+  const fresh = (change: Partial<Observed> = {}) =>
+    testObserved(record, { resource: testResource(record, false), service: undefined, ...change });
+
+  test("gets its Service and its supervisor at once, while the CR is suspended", () => {
+    expect(verbs(planOf(fresh()).actions)).toEqual(["create-service", "create-supervisor"]);
+  });
+
+  test("runs once both are there, and the record has the supervisor's UID", () => {
+    const { actions } = planOf(fresh({ service: testService(record), supervisors: [testPod("supervisor", record)] }));
+    expect(actions).toMatchObject([{ do: "run", newTemplate: false, record: { supervisorUid: "supervisor-uid" } }]);
+  });
+
+  test("waits for the controller to make the Pod, and looks again when it is silent", () => {
+    const { actions, againAfterMs } = planOf(testObserved(record, { supervisors: [testPod("supervisor", record)] }));
+    expect(actions).toEqual([]);
+    expect(againAfterMs).toBeGreaterThan(0);
+  });
+
+  test("gets both Secrets when both Pods are what was asked for", () => {
+    expect(verbs(planOf(testObserved(record, both(record))).actions)).toEqual([
+      "write-secret workload",
+      "write-secret supervisor",
+    ]);
+  });
+
+  test("gets no Secret while the fence is down", () => {
+    const cluster = { ...calmCluster, fenceIsUp: false };
+    expect(planOf(testObserved(record, { ...both(record), cluster })).actions).toEqual([]);
+  });
+
+  test("is released with both gates at once where placement does not matter", () => {
+    const pods = both(record);
+    const written = keys(record, ...pods.workloads, ...pods.supervisors);
+    expect(planOf(testObserved(record, pods), { written }).actions).toMatchObject([
+      { do: "release", role: "workload", peerUid: "supervisor-uid" },
+      { do: "release", role: "supervisor", peerUid: "workload-uid" },
+    ]);
+  });
+
+  test("is complete when the agent's container runs: the record says seeded, and nothing is left to do", () => {
+    const pods = both(record, {
+      workload: { gated: false, node: "a", status: runningStatus },
+      supervisor: { gated: false, node: "b" },
+    });
+    expect(planOf(testObserved(record, pods)).actions).toMatchObject([
+      { do: "record", record: { seeded: true, workloadUid: "workload-uid" } },
+    ]);
+    const seeded = testRecord({ seeded: true });
+    expect(planOf(testObserved(seeded, pods)).actions).toEqual([]);
+  });
+});
+
+describe("required anti-affinity", () => {
+  const record = testRecord({}, required);
+  const written = (pods: ReturnType<typeof both>) => keys(record, ...pods.workloads, ...pods.supervisors);
+
+  test("opens the workload's gate first", () => {
+    const pods = both(record);
+    expect(verbs(planOf(testObserved(record, pods), { written: written(pods) }).actions)).toEqual(["release workload"]);
+  });
+
+  test("opens the supervisor's once the workload has a node, and not before", () => {
+    const waiting = both(record, { workload: { gated: false } });
+    expect(planOf(testObserved(record, waiting), { written: written(waiting) }).actions).toEqual([]);
+    const placed = both(record, { workload: { gated: false, node: "a", status: scheduled } });
+    expect(verbs(planOf(testObserved(record, placed), { written: written(placed) }).actions)).toEqual([
+      "release supervisor",
+    ]);
+  });
+
+  test("ends a pair that shares a node", () => {
+    const pods = both(record, { workload: { gated: false, node: "a" }, supervisor: { gated: false, node: "a" } });
+    expect(planOf(testObserved(record, pods)).actions).toMatchObject([
+      { do: "suspend", record: { intent: "failed", failure: { reason: "PlacementViolated" } } },
+      { do: "delete-pod" },
+    ]);
+  });
+});
+
+describe("after a crash", () => {
+  const record = testRecord({}, required);
+
+  test("with both gates closed both Secrets are written anew", () => {
+    expect(verbs(planOf(testObserved(record, both(record))).actions)).toEqual([
+      "write-secret workload",
+      "write-secret supervisor",
+    ]);
+  });
+
+  test("with the workload released only the other Secret is, and the other gate is opened", () => {
+    const pods = both(record, { workload: { gated: false, node: "a", status: scheduled } });
+    expect(verbs(planOf(testObserved(record, pods)).actions)).toEqual(["write-secret supervisor"]);
+    expect(verbs(planOf(testObserved(record, pods), { written: keys(record, ...pods.supervisors) }).actions)).toEqual([
+      "release supervisor",
+    ]);
+  });
+
+  test("with everything released nothing is written", () => {
+    const seeded = testRecord({ seeded: true });
+    const pods = both(seeded, {
+      workload: { gated: false, node: "a", status: runningStatus },
+      supervisor: { gated: false, node: "b" },
+    });
+    expect(planOf(testObserved(seeded, pods)).actions).toEqual([]);
+  });
+});
+
+describe("what ends a generation", () => {
+  const record = testRecord({ seeded: true });
+  const released = (change: { workload?: object; supervisor?: object } = {}) =>
+    both(record, {
+      workload: { gated: false, node: "a", status: runningStatus, ...change.workload },
+      supervisor: { gated: false, node: "b", ...change.supervisor },
+    });
+  const status = (name: string, state: object) => ({
+    phase: "Failed",
+    containerStatuses: [{ name, image: "x", imageID: "", ready: false, restartCount: 0, state }],
+  });
+
+  test.each<[string, string, ReturnType<typeof both>]>([
+    [
+      "the workload deleted by hand",
+      "WorkloadDeleted",
+      released({ workload: { metadata: { deletionTimestamp: "2026-12-01T12:00:00Z" } } }),
+    ],
+    [
+      "another workload Pod of the same generation",
+      "WorkloadDeleted",
+      released({ workload: { uid: "another", gated: true } }),
+    ],
+    ["no workload Pod although it ran", "WorkloadDeleted", { ...released(), workloads: [] }],
+    [
+      "the workload out of memory",
+      "OutOfMemory",
+      released({ workload: { status: status("agent", { terminated: { exitCode: 137, reason: "OOMKilled" } }) } }),
+    ],
+    [
+      "the workload evicted",
+      "Evicted",
+      released({ workload: { status: { phase: "Failed", reason: "Evicted", message: "low memory" } } }),
+    ],
+    [
+      "an invalid image",
+      "InvalidImageName",
+      released({
+        workload: {
+          status: {
+            phase: "Pending",
+            containerStatuses: [
+              {
+                name: "agent",
+                image: "X",
+                imageID: "",
+                ready: false,
+                restartCount: 0,
+                state: { waiting: { reason: "InvalidImageName" } },
+              },
+            ],
+          },
+        },
+      }),
+    ],
+    [
+      "a supervisor with an invalid image",
+      "InvalidImageName",
+      released({
+        supervisor: {
+          status: {
+            phase: "Pending",
+            containerStatuses: [
+              {
+                name: "supervisor",
+                image: "X",
+                imageID: "",
+                ready: false,
+                restartCount: 0,
+                state: { waiting: { reason: "InvalidImageName" } },
+              },
+            ],
+          },
+        },
+      }),
+    ],
+    [
+      "a failed init container",
+      "InitFailed",
+      released({
+        workload: {
+          status: {
+            phase: "Failed",
+            initContainerStatuses: [
+              {
+                name: "seed",
+                image: "x",
+                imageID: "",
+                ready: false,
+                restartCount: 0,
+                state: { terminated: { exitCode: 73, message: "WorkspaceNotWritable" } },
+              },
+            ],
+          },
+        },
+      }),
+    ],
+  ])("%s: %s", (_what, reason, pods) => {
+    const { actions } = planOf(testObserved(record, pods));
+    expect(actions[0]).toMatchObject({ do: "suspend", record: { intent: "failed", failure: { reason } } });
+    expect(verbs(actions)).toContain("delete-pod");
+  });
+
+  test.each<[string, string]>([
+    [
+      "QuotaExceeded",
+      'Error seen: pods "q" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0',
+    ],
+    ["PodSecurityRefused", 'Error seen: pods "p" is forbidden: violates PodSecurity "restricted:latest": x'],
+    ["RuntimeClassNotFound", 'Error seen: pods "r" is forbidden: pod rejected: RuntimeClass "nope" not found'],
+  ])("%s, as the controller tells it on the CR", (reason, message) => {
+    const ready = {
+      type: "Ready",
+      status: "False",
+      reason: "ReconcilerError",
+      message,
+      lastTransitionTime: "",
+      observedGeneration: 1,
+    };
+    const observed = testObserved(record, {
+      resource: testResource(record, true, { conditions: [ready] }),
+      supervisors: [testPod("supervisor", record)],
+    });
+    expect(planOf(observed).actions[0]).toMatchObject({ do: "suspend", record: { failure: { reason } } });
+  });
+
+  test("a stale error of the controller does not", () => {
+    const ready = {
+      type: "Ready",
+      status: "False",
+      reason: "ReconcilerError",
+      message: "exceeded quota",
+      lastTransitionTime: "",
+      observedGeneration: 0,
+    };
+    const observed = testObserved(record, {
+      resource: testResource(record, true, { conditions: [ready] }),
+      supervisors: [testPod("supervisor", record)],
+    });
+    expect(planOf(observed).actions).toEqual([]);
+  });
+
+  test("a violation, with the field named", () => {
+    const pods = both(testRecord(), { workload: { spec: { hostNetwork: true } } });
+    expect(planOf(testObserved(testRecord(), pods)).actions[0]).toMatchObject({
+      record: { failure: { reason: "AdmissionViolation", message: expect.stringContaining("spec.hostNetwork") } },
+    });
+  });
+
+  test("a gate that somebody else took away", () => {
+    const pods = both(testRecord(), { workload: { spec: { schedulingGates: undefined } } });
+    expect(planOf(testObserved(testRecord(), pods)).actions[0]).toMatchObject({
+      record: { failure: { message: expect.stringContaining("spec.schedulingGates") } },
+    });
+  });
+
+  test("provisioning_timeout, and only while it is not running", () => {
+    const late = new Date("2026-12-01T12:31:00Z");
+    const limited = testRecord({}, testSettings({ provisioning_timeout: "30m" }));
+    const pods = both(limited, { workload: { gated: false }, supervisor: { gated: false } });
+    expect(planOf(testObserved(limited, { ...pods, now: late })).actions[0]).toMatchObject({
+      record: { failure: { reason: "ProvisioningTimeout" } },
+    });
+    expect(planOf(testObserved(limited, pods))).toMatchObject({ actions: [], againAfterMs: 30 * 60_000 });
+    const up = both(limited, {
+      workload: { gated: false, node: "a", status: runningStatus },
+      supervisor: { gated: false, node: "b" },
+    });
+    expect(verbs(planOf(testObserved(limited, { ...up, now: late })).actions)).toEqual(["record"]);
+  });
+});
+
+describe("stop", () => {
+  const record = testRecord({ seeded: true });
+  const up = both(record, {
+    workload: { gated: false, node: "a", status: runningStatus },
+    supervisor: { gated: false, node: "b" },
+  });
+
+  test("is two writes at once", () => {
+    const { actions } = planOf(testObserved(record, up), { request: { kind: "stop" } });
+    expect(actions).toMatchObject([{ do: "suspend", record: { intent: "stopped" } }, { do: "delete-pod" }]);
+  });
+
+  test("has nothing left to do afterwards", () => {
+    const ended = testRecord({ intent: "stopped" });
+    const observed = testObserved(ended, { resource: testResource(ended, false), workloads: up.workloads });
+    expect(planOf(observed).actions).toEqual([]);
+    expect(planOf(observed, { request: { kind: "stop" } }).actions).toEqual([]);
+  });
+
+  test("a CR that somebody set running again is suspended again", () => {
+    const ended = testRecord({ intent: "stopped" });
+    expect(verbs(planOf(testObserved(ended)).actions)).toEqual(["suspend"]);
+  });
+});
+
+describe("start", () => {
+  const ended = testRecord({ intent: "stopped", seeded: true });
+  const next = testRecord({
+    generation: { id: "b".repeat(32), session: 2, seeded: true, foreignAffinity: {} },
+    firstSession: 2,
+    seeded: true,
+  });
+  const request: Request = { kind: "start", record: next };
+  const idle = (change: Partial<Observed> = {}) =>
+    testObserved(ended, { resource: testResource(ended, false, suspended), ...change });
+
+  test("waits until the old workload Pod is gone", () => {
+    expect(planOf(idle({ workloads: [testPod("workload", ended)] }), { request }).actions).toEqual([]);
+  });
+
+  test("waits until the controller has seen this suspension", () => {
+    const stale = { conditions: [{ ...suspended.conditions[0], observedGeneration: 0 } as never] };
+    expect(planOf(idle({ resource: testResource(ended, false, stale) }), { request }).actions).toEqual([]);
+  });
+
+  test("points the Service and makes the supervisor before the CR runs", () => {
+    expect(verbs(planOf(idle(), { request }).actions)).toEqual(["point-service", "create-supervisor"]);
+  });
+
+  test("then runs with the new template in one patch", () => {
+    const { actions } = planOf(idle({ service: testService(next), supervisors: [testPod("supervisor", next)] }), {
+      request,
+    });
+    expect(actions).toMatchObject([
+      { do: "run", newTemplate: true, record: { intent: "running", generation: { id: "b".repeat(32) } } },
+    ]);
+  });
+
+  test("deletes supervisors of former generations on the way", () => {
+    const { actions } = planOf(idle({ supervisors: [testPod("supervisor", ended)] }), { request });
+    expect(verbs(actions)).toContain("delete-pod");
+  });
+});
+
+describe("a lost supervisor", () => {
+  const record = testRecord({ seeded: true, supervisorUid: "supervisor-uid" });
+  const workload = testPod("workload", record, { gated: false, node: "a", status: runningStatus });
+  const next = { ...record, generation: { ...record.generation, session: 2 } };
+
+  test.each<[string, Live<Pod>[]]>([
+    ["deleted", []],
+    [
+      "ending",
+      [testPod("supervisor", record, { gated: false, metadata: { deletionTimestamp: "2026-12-01T12:00:00Z" } })],
+    ],
+    ["failed", [testPod("supervisor", record, { gated: false, status: { phase: "Failed" } })]],
+  ])("%s: the next session's Pod is made", (_what, supervisors) => {
+    expect(planOf(testObserved(record, { workloads: [workload], supervisors })).actions).toMatchObject([
+      { do: "create-supervisor", record: { generation: { session: 2 } } },
+    ]);
+  });
+
+  test("the record follows once that Pod exists, so that no session number is used twice", () => {
+    const observed = testObserved(record, {
+      workloads: [workload],
+      supervisors: [testPod("supervisor", next, { uid: "s2" })],
+    });
+    expect(planOf(observed).actions).toMatchObject([
+      { do: "record", record: { supervisorUid: "s2", workloadUid: "workload-uid", generation: { session: 2 } } },
+    ]);
+  });
+
+  test("then only the supervisor gets a Secret and is released", () => {
+    const replaced = { ...next, supervisorUid: "s2", workloadUid: "workload-uid" };
+    const supervisor = testPod("supervisor", next, { uid: "s2" });
+    const observed = testObserved(replaced, { workloads: [workload], supervisors: [supervisor] });
+    expect(verbs(planOf(observed).actions)).toEqual(["write-secret supervisor"]);
+    expect(verbs(planOf(observed, { written: keys(replaced, supervisor) }).actions)).toEqual(["release supervisor"]);
+  });
+
+  test("is given up after ten", () => {
+    const many = { ...record, generation: { ...record.generation, session: 11 } };
+    expect(planOf(testObserved(many, { workloads: [workload] })).actions[0]).toMatchObject({
+      record: { failure: { reason: "SupervisorLost" } },
+    });
+  });
+});
+
+describe("life beside others", () => {
+  const record = testRecord({ seeded: true });
+  const up = both(record, {
+    workload: { gated: false, node: "a", status: runningStatus },
+    supervisor: { gated: false, node: "b" },
+  });
+
+  test("labels that somebody changed are put back", () => {
+    const [workload] = up.workloads;
+    const tampered = {
+      ...workload,
+      metadata: { ...workload?.metadata, labels: { ...workload?.metadata.labels, [labels.boundaryRole]: "x" } },
+    };
+    expect(planOf(testObserved(record, { ...up, workloads: [tampered as Live<Pod>] })).actions).toMatchObject([
+      { do: "restore-labels", labels: { [labels.boundaryRole]: "workload" } },
+    ]);
+  });
+
+  test("a Service that somebody deleted is made again", () => {
+    expect(verbs(planOf(testObserved(record, { ...up, service: undefined })).actions)).toEqual(["create-service"]);
+  });
+
+  test("a sandbox that is being deleted, and one without a readable record, are left alone", () => {
+    const resource = testResource(record, true);
+    const going = { ...resource, metadata: { ...resource.metadata, deletionTimestamp: "2026-12-01T12:00:00Z" } };
+    expect(planOf(testObserved(record, { resource: going })).actions).toEqual([]);
+    expect(planOf(testObserved(record, { record: { ok: false, problem: "no JSON" } })).actions).toEqual([]);
+  });
+});
