@@ -61,6 +61,12 @@ async function copyCpuset(parent: string, child: string): Promise<void> {
   }
 }
 
+/** Top-level cgroups of local clusters, by prefix, e.g. `osl0`: each living cluster has one. */
+export async function clusterCgroups(hierarchies: Hierarchies): Promise<readonly string[]> {
+  const listed = await Promise.all(hierarchies.roots.map((root) => readdir(root).catch(() => [])));
+  return [...new Set(listed.flat())].filter((name) => /^osl\d+$/.test(name));
+}
+
 /** Process ids in `path` and below. */
 export async function processesIn(hierarchies: Hierarchies, path: string): Promise<readonly number[]> {
   const found = new Set<number>();

@@ -6,9 +6,10 @@ import { type Progress, silent } from "../progress.ts";
 import type { ClusterProvider, NodeInfo, UpOptions } from "../provider.ts";
 import { Authority } from "./certificates.ts";
 import { findHierarchies, processesIn, removeCgroup } from "./cgroups.ts";
+import type { ComponentPlace } from "./component.ts";
 import { type Context, nodesOf, updateState } from "./context.ts";
 import { importImage, keepArchive } from "./images.ts";
-import { layoutOf, maxNodes, nodeLayoutOf, stateDirectory } from "./layout.ts";
+import { type Layout, layoutOf, maxNodes, nodeLayoutOf, stateDirectory } from "./layout.ts";
 import { freeSlot, makeRoutes, removeBridge, removeNodeNetwork } from "./network.ts";
 import { holderPid, prepareNodes, removeMountPoints, startNode, stopNode } from "./node.ts";
 import { checkMachine } from "./requirements.ts";
@@ -165,7 +166,7 @@ export class LocalProvider implements ClusterProvider {
       layout,
       state,
       progress,
-      place: { run: layout.files.run, logs: layout.files.logs, hierarchies: await findHierarchies() },
+      place: await placeOf(layout),
       authority: await Authority.open(layout.files.pki),
       ...(signal === undefined ? {} : { signal }),
     };
@@ -183,14 +184,19 @@ export class LocalProvider implements ClusterProvider {
     const state = await readClusterState(this.#directory);
     if (state !== undefined) {
       const layout = layoutOf(this.#directory, state.slot);
-      await removeCgroup(await findHierarchies(), layout.prefix);
+      const place = await placeOf(layout);
+      await removeCgroup(place.hierarchies, layout.prefix);
       for (const node of nodesOf({ layout, state })) await removeNodeNetwork(node, []);
       await removeBridge(layout);
-      await removeMountPoints(state.directories);
+      await removeMountPoints({ layout, place, state });
       await restoreSysctls(state.sysctls);
     }
     await rm(this.#directory, { recursive: true, force: true });
   }
+}
+
+async function placeOf(layout: Layout): Promise<ComponentPlace> {
+  return { run: layout.files.run, logs: layout.files.logs, hierarchies: await findHierarchies() };
 }
 
 /** The lowest numbers that no node has. */

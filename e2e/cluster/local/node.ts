@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import { kubectl, kubectlAttempt } from "../clients.ts";
 import { attempt, run } from "../exec.ts";
 import type { LeafRequest } from "./certificates.ts";
-import { removeCgroup } from "./cgroups.ts";
+import { clusterCgroups, removeCgroup } from "./cgroups.ts";
 import { type Component, componentPid, startComponent, waitForComponent } from "./component.ts";
 import { type Context, nodesOf, updateState } from "./context.ts";
 import { importImages } from "./images.ts";
@@ -26,7 +26,7 @@ const ownDirectories: Readonly<Record<string, string>> = {
 
 /** What all nodes share: mount points on the machine, and the credentials of programs that need no identity per node. */
 export async function prepareNodes(context: Context): Promise<void> {
-  for (const path of Object.keys(ownDirectories)) await makeMountPoint(context, path);
+  await makeMountPoints(context);
   await mkdir(context.layout.files.storage, { recursive: true });
   for (const name of ["kube-proxy", "kube-router"]) await writeClient(context, { name, commonName: `system:${name}` });
 }
@@ -35,25 +35,37 @@ export async function prepareNodes(context: Context): Promise<void> {
 export async function startNode(context: Context, node: NodeLayout): Promise<void> {
   const { layout, place, signal } = context;
   const options = { timeoutMs: 90_000, ...(signal === undefined ? {} : { signal }) };
-  await makeNodeNetwork(layout, node);
-  await writeNodeFiles(context, node);
-  const holder = await startHolder(context, node);
-  const [containerd, kubelet, kubeProxy, kubeRouter] = nodeComponents(context, node, holder);
+  if (!(await allRun(context, node))) {
+    await makeNodeNetwork(layout, node);
+    await writeNodeFiles(context, node);
+    const holder = await startHolder(context, node);
+    const [containerd, kubelet, kubeProxy, kubeRouter] = nodeComponents(context, node, holder);
 
-  await startComponent(place, containerd);
-  await waitForComponent(place, containerd, "answering", () => containerdAnswers(holder), options);
-  await importImages(context, holder);
-  await startComponent(place, kubelet);
-  await startComponent(place, kubeProxy);
-  await waitForComponent(place, kubelet, "registered", () => nodeExists(context, node), options);
-  // Before its Node object exists it would end at once, and policies would silently not be enforced.
-  await startComponent(place, kubeRouter);
-  await waitForComponent(place, kubeRouter, "filtering", () => filters(holder), options);
+    await startComponent(place, containerd);
+    await waitForComponent(place, containerd, "answering", () => containerdAnswers(holder), options);
+    await importImages(context, holder);
+    await startComponent(place, kubelet);
+    await startComponent(place, kubeProxy);
+    await waitForComponent(place, kubelet, "registered", () => nodeExists(context, node), options);
+    // Before its Node object exists it would end at once, and policies would silently not be enforced.
+    await startComponent(place, kubeRouter);
+    await waitForComponent(place, kubeRouter, "filtering", () => filters(holder), options);
+  }
   await kubectl(
     layout.files.adminKubeconfig,
     ["wait", `node/${node.name}`, "--for=condition=Ready", "--timeout=90s"],
     options,
   );
+}
+
+/** True when nothing of the node has to be started: the last component only runs when all before it did. */
+async function allRun(context: Context, node: NodeLayout): Promise<boolean> {
+  const holder = await holderPid(context, node);
+  if (holder === undefined) return false;
+  const pids = nodeComponents(context, node, holder).map(({ name, cgroup }) =>
+    componentPid(context.place, name, cgroup),
+  );
+  return (await Promise.all(pids)).every((pid) => pid !== undefined);
 }
 
 /** Ends everything of a node at once and removes its traces, in the cluster and on the machine. */
@@ -183,17 +195,25 @@ async function writeClient({ authority, layout }: Context, request: LeafRequest)
   });
 }
 
-/** A mount point has to exist on the machine; what was made for it is noted, to be removed by `down`. */
-async function makeMountPoint(context: Context, path: string): Promise<void> {
-  if (await exists(path)) return;
-  if (!context.state.directories.includes(path))
-    await updateState(context, { directories: [...context.state.directories, path] });
-  await mkdir(path, { recursive: true });
+/** Mount points have to exist on the machine; those that clusters made are noted, to be removed by the `down` of the last cluster. */
+async function makeMountPoints(context: Context): Promise<void> {
+  const others = await otherClusters(context);
+  for (const path of Object.keys(ownDirectories)) {
+    if ((await exists(path)) && !others) continue;
+    if (!context.state.directories.includes(path))
+      await updateState(context, { directories: [...context.state.directories, path] });
+    await mkdir(path, { recursive: true });
+  }
 }
 
-/** Removes the mount points that were made, unless something of others is in them by now. */
-export async function removeMountPoints(directories: readonly string[]): Promise<void> {
-  for (const directory of directories) await rmdir(directory).catch(() => {});
+/** Removes the mount points, unless something is in them or another cluster lives: removing one would unmount it in that cluster's nodes. */
+export async function removeMountPoints(context: Pick<Context, "layout" | "place" | "state">): Promise<void> {
+  if (await otherClusters(context)) return;
+  for (const directory of context.state.directories) await rmdir(directory).catch(() => {});
+}
+
+async function otherClusters({ layout, place }: Pick<Context, "layout" | "place">): Promise<boolean> {
+  return (await clusterCgroups(place.hierarchies)).some((name) => name !== layout.prefix);
 }
 
 async function containerdAnswers(holder: number): Promise<boolean> {
