@@ -45,7 +45,9 @@ async function makeNetwork(context: Context): Promise<void> {
 async function startNodes(context: Context): Promise<void> {
   await applyObjects(context.layout.files.adminKubeconfig, kubeRouterObjects());
   await prepareNodes(context);
-  await Promise.all(nodesOf(context).map((node) => startNode(context, node)));
+  // All are awaited also when one fails: a node that was still starting would outlive the removal of the others.
+  const started = await Promise.allSettled(nodesOf(context).map((node) => startNode(context, node)));
+  for (const outcome of started) if (outcome.status === "rejected") throw outcome.reason;
   await makeRoutes(context.layout, nodesOf(context));
 }
 
