@@ -10,6 +10,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { ChannelCredentials } from "@grpc/grpc-js";
 import { CompactSign } from "jose";
+import { vi } from "vitest";
 import {
   type ByteChannel,
   type ExecCommand,
@@ -23,12 +24,18 @@ import {
   tlsKeyHash,
 } from "../boundary/index.ts";
 import { AsyncQueue } from "../common/async.ts";
-import { type CertificateAndKey, issueAuthority, issueLeaf, unlimitedValidity } from "../pki/certificates.ts";
 import { boundary, createChannel as createConnection, grpcClient } from "../wire/index.ts";
+import { type CertificateAndKey, createAuthority, type TestAuthority } from "./_certificates.ts";
 import { buildNative } from "./native/build.ts";
 import type { RuntimeFrame } from "./status-frames.ts";
 
 const here = dirname(fileURLToPath(import.meta.url));
+
+/** A PID namespace, another user and another root directory take root; without it the runtime runs as a plain process. */
+export const isRoot = process.getuid?.() === 0;
+
+// Real processes on a busy machine: a start alone can take seconds.
+vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
 /** The native part, built once. */
 export const nativePath = buildNative();
@@ -39,14 +46,14 @@ export class Generation {
   readonly sandboxId = `sbx-${randomUUID()}`;
   readonly signingKey: KeyObject;
   readonly publicKeyPem: string;
-  readonly authority: CertificateAndKey;
+  readonly authority: TestAuthority;
   readonly runtime: CertificateAndKey;
 
   private constructor(
     id: string,
     signingKey: KeyObject,
     publicKeyPem: string,
-    authority: CertificateAndKey,
+    authority: TestAuthority,
     runtime: CertificateAndKey,
   ) {
     this.id = id;
@@ -59,21 +66,15 @@ export class Generation {
   static async create(): Promise<Generation> {
     const id = `gen-${randomUUID()}`;
     const { privateKey, publicKey } = generateKeyPairSync("ed25519");
-    const authority = await issueAuthority({ commonName: id, algorithm: "ed25519", ...unlimitedValidity });
-    const runtime = await issueLeaf({
-      authority,
-      commonName: "runtime",
-      dnsNames: [runtimeServerName(id)],
-      usages: ["server"],
-      ...unlimitedValidity,
-    });
+    const authority = await createAuthority(id);
+    const runtime = await authority.issue(runtimeServerName(id));
     const pem = publicKey.export({ type: "spki", format: "pem" }).toString();
     return new Generation(id, privateKey, pem, authority, runtime);
   }
 
   /** A client certificate of this generation's authority. */
   supervisorCertificate(): Promise<CertificateAndKey> {
-    return issueLeaf({ authority: this.authority, commonName: "supervisor", usages: ["client"], ...unlimitedValidity });
+    return this.authority.issue("supervisor");
   }
 
   grant(session: number, certificate: string, change: Record<string, unknown> = {}): Promise<string> {
@@ -230,7 +231,9 @@ function commandOf({ init, uid, root }: RuntimeProcessOptions): string[] {
     ];
   }
   const program = [...user, process.execPath, "--disable-sigusr1", join(here, "main.ts")];
-  return init === false ? program : ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", ...program];
+  return init === false || !isRoot
+    ? program
+    : ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", ...program];
 }
 
 /** How a workload Pod starts the runtime. */

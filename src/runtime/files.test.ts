@@ -4,9 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { download, services, upload } from "../boundary/index.ts";
-import { RuntimeProcess, type TestSupervisor } from "./_harness.ts";
+import { isRoot, RuntimeProcess, type TestSupervisor } from "./_harness.ts";
 
-describe("files over the boundary", () => {
+describe.skipIf(!isRoot)("files over the boundary", () => {
   let runtime: RuntimeProcess;
   let supervisor: TestSupervisor;
   let local: string;
