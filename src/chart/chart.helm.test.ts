@@ -291,7 +291,7 @@ describeWithHelm("gatewayConfig", () => {
         const rendered = effective(given, true).openshell?.any ?? {};
         for (const [index, config] of configs.entries()) expect(rendered[`t${index}`]).toEqual(withoutNull(config));
       }),
-      { numRuns: 4 },
+      { numRuns: 4, endOnFailure: true },
     );
   });
 
@@ -461,7 +461,7 @@ describeWithHelm("values that are absent or null", () => {
         for (const path of nulled) put(values, path, null);
         expect(template(program, { values })).toBe(whole);
       }),
-      { numRuns: 10 },
+      { numRuns: 10, endOnFailure: true },
     );
   });
 

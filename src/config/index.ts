@@ -12,5 +12,12 @@ export { nearest } from "./nearest.ts";
 export { parseSettings, type SettingsErrorReason, type SettingsPurpose } from "./parse.ts";
 export { compareQuantities, isQuantity, parseQuantity } from "./quantity.ts";
 export { settingsReference } from "./reference.ts";
-export { type Condition, keysOf, type Scalar, type SettingRule, settingRules } from "./rules.ts";
+export {
+  type Condition,
+  holds as conditionHolds,
+  keysOf,
+  type Scalar,
+  type SettingRule,
+  settingRules,
+} from "./rules.ts";
 export { defaultSettings, type Settings, tables } from "./settings.ts";

@@ -238,7 +238,7 @@ describe("settings that contradict each other", () => {
     ["no user could connect", complete],
     ["no supervisor could connect", head],
     ["the keys of sandboxes are derived from a secret", head],
-    ["gateway_jwt.gateway_id and gateway_id of", head + jwt + '[openshell.drivers.kubernetes]\ngateway_id = "other"\n'],
+    ["gateway_jwt.gateway_id and gateway_id of", `${head + jwt}[openshell.drivers.kubernetes]\ngateway_id = "other"\n`],
     [
       "health_bind_address and bind_address are the same",
       gateway('bind_address = "0.0.0.0:1"\nhealth_bind_address = "0.0.0.0:1"'),
