@@ -11,8 +11,8 @@ import { Processes } from "./processes.ts";
 import { Runtime } from "./runtime.ts";
 import { boundaryService } from "./service.ts";
 
-/** Version of this program, in hellos. */
-const build = "0.1.0";
+/** Version of this program, in hellos; the image build puts it in. */
+const build = process.env.OPENSHELL_BUILD ?? "dev";
 
 interface Settings {
   readonly port: number;
