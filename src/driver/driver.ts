@@ -62,6 +62,8 @@ export interface Driver {
   start(signal: AbortSignal): Promise<void>;
   /** The caches are filled and the lease is held. */
   ready(): boolean;
+  /** Sandboxes that wait to be worked on, or are; for metrics. */
+  depth(): number;
   stop(): Promise<void>;
 }
 
@@ -105,6 +107,10 @@ class KubernetesDriver implements Driver {
 
   ready(): boolean {
     return this.#isLeader && (this.#informers?.hasSynced ?? false);
+  }
+
+  depth(): number {
+    return this.#running?.reconciler.depth ?? 0;
   }
 
   async start(parent: AbortSignal): Promise<void> {

@@ -93,13 +93,12 @@ export class Reconciler {
     return await promise;
   }
 
-  /** Resolves when the new generation's CR runs. A second call for the same generation joins the first. */
+  /** Resolves when the new generation's CR runs. A second call meanwhile joins the first. */
   async startGeneration(record: GenerationRecord): Promise<GenerationRecord> {
     const memory = this.#memoryOf(record.sandbox.id);
     const { request } = memory;
-    if (request?.kind === "start" && request.record.generation.id === record.generation.id)
-      return await request.done.promise;
-    request?.done.reject(new OpenShellError("aborted", "another start or stop came after this one"));
+    if (request?.kind === "start") return await request.done.promise;
+    request?.done.reject(new OpenShellError("aborted", "a start came after this stop"));
     const done = Promise.withResolvers<GenerationRecord>();
     done.promise.catch(() => undefined);
     memory.request = { kind: "start", record, done };

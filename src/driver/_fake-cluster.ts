@@ -1,0 +1,363 @@
+import { setImmediate as tick } from "node:timers/promises";
+import { OpenShellError } from "../common/errors.ts";
+import type {
+  AgentSandbox,
+  DeleteOptions,
+  JsonPatchOperation,
+  KubeClient,
+  KubeObject,
+  List,
+  Live,
+  Patch,
+  Pod,
+  Resource,
+  TokenReview,
+  WatchEvent,
+} from "../kube/index.ts";
+import { annotations } from "../manifests/index.ts";
+
+type Verb = "list" | "watch" | "get" | "create" | "patch" | "delete";
+export interface RecordedCall {
+  readonly verb: Verb;
+  readonly group: string;
+  readonly resource: string;
+}
+
+/**
+ * A few kinds of objects in memory behind the client's interface, with just enough of a controller, a scheduler and a kubelet to let a pair
+ * come up. It is for the order and the number of our writes, and for what a crash between two of them leaves; it is NO evidence of how a
+ * cluster behaves. That is what e2e/ is for.
+ */
+export class FakeCluster implements KubeClient {
+  readonly namespace = "sandboxes";
+  readonly calls: RecordedCall[] = [];
+  readonly served: string[] = ["v1beta1"];
+  /** Throws to refuse a write, or returns a promise that never settles to let the gateway die at it. */
+  beforeWrite: (call: RecordedCall, body: KubeObject | undefined) => void | Promise<void> = () => undefined;
+  afterWrite: (call: RecordedCall) => void | Promise<void> = () => undefined;
+  tokenReview: TokenReview["status"];
+  readonly #objects = new Map<string, Live<KubeObject>>();
+  readonly #watchers = new Set<{ readonly plural: string; readonly push: (event: WatchEvent<KubeObject>) => void }>();
+  #version = 1;
+  #uid = 0;
+
+  /** Writes by "verb resource", without the lease and the two policies. */
+  writes(): string[] {
+    return this.calls
+      .filter(({ verb }) => verb === "create" || verb === "patch" || verb === "delete")
+      .filter(({ resource }) => resource !== "leases" && resource !== "networkpolicies" && resource !== "tokenreviews")
+      .map(({ verb, resource }) => `${verb} ${resource}`);
+  }
+
+  all<T extends KubeObject>(plural: string): Live<T>[] {
+    return [...this.#objects].filter(([key]) => key.startsWith(`${plural}/`)).map(([, object]) => object as Live<T>);
+  }
+
+  async create<T extends KubeObject>(resource: Resource<T>, namespace: string | undefined, body: T): Promise<Live<T>> {
+    return (await this.#write("create", resource, body, () => {
+      const key = keyOf(resource.plural, body.metadata?.name ?? "");
+      if (this.#objects.has(key))
+        throw refusal(409, "AlreadyExists", `${resource.plural} "${body.metadata?.name}" already exists`);
+      return this.#put(resource.plural, {
+        ...structuredClone(body),
+        metadata: {
+          ...structuredClone(body.metadata),
+          name: body.metadata?.name ?? "",
+          ...(namespace === undefined ? {} : { namespace }),
+          uid: `uid-${++this.#uid}`,
+          generation: 1,
+          resourceVersion: "0",
+          creationTimestamp: new Date().toISOString(),
+        },
+      });
+    })) as Live<T>;
+  }
+
+  async review<T extends KubeObject>(resource: Resource<T>, body: T): Promise<T> {
+    this.#record("create", resource);
+    return { ...body, status: this.tokenReview } as T;
+  }
+
+  async get<T extends KubeObject>(
+    resource: Resource<T>,
+    _namespace: string | undefined,
+    name: string,
+  ): Promise<Live<T>> {
+    this.#record("get", resource);
+    return this.#require(resource, name) as Live<T>;
+  }
+
+  async find<T extends KubeObject>(
+    resource: Resource<T>,
+    _namespace: string | undefined,
+    name: string,
+  ): Promise<Live<T> | undefined> {
+    this.#record("get", resource);
+    return structuredClone(this.#objects.get(keyOf(resource.plural, name))) as Live<T> | undefined;
+  }
+
+  async list<T extends KubeObject>(resource: Resource<T>): Promise<List<T>> {
+    this.#record("list", resource);
+    return { items: structuredClone(this.all<T>(resource.plural)), resourceVersion: String(this.#version) };
+  }
+
+  async delete(
+    resource: Resource,
+    _namespace: string | undefined,
+    name: string,
+    options: DeleteOptions = {},
+  ): Promise<void> {
+    await this.#write("delete", resource, undefined, () => {
+      const object = this.#require(resource, name);
+      const uid = options.preconditions?.uid;
+      if (uid !== undefined && uid !== object.metadata.uid) throw refusal(409, "Conflict", "Precondition failed: UID");
+      this.#remove(resource.plural, object);
+      return object;
+    });
+  }
+
+  async patch<T extends KubeObject>(
+    resource: Resource<T>,
+    _namespace: string | undefined,
+    name: string,
+    patch: Patch,
+  ): Promise<Live<T>> {
+    return (await this.#write("patch", resource, undefined, () => {
+      const object = this.#require(resource, name);
+      const patched =
+        patch.type === "json" ? jsonPatched(object, patch.body) : mergePatched(object, patch.body as KubeObject);
+      const asked = (patched.metadata as { resourceVersion?: string }).resourceVersion;
+      if (asked !== object.metadata.resourceVersion) throw refusal(409, "Conflict", "the object has been modified");
+      return this.#put(resource.plural, patched as unknown as Live<KubeObject>);
+    })) as Live<T>;
+  }
+
+  async *watch<T extends KubeObject>(
+    resource: Resource<T>,
+    _namespace: string | undefined,
+    options: { readonly signal?: AbortSignal },
+  ): AsyncGenerator<WatchEvent<T>> {
+    this.#record("watch", resource);
+    const pending: WatchEvent<KubeObject>[] = [];
+    let wake = () => {};
+    const watcher = {
+      plural: resource.plural,
+      push: (event: WatchEvent<KubeObject>) => {
+        pending.push(event);
+        wake();
+      },
+    };
+    this.#watchers.add(watcher);
+    options.signal?.addEventListener("abort", () => wake(), { once: true });
+    try {
+      while (!options.signal?.aborted) {
+        const event = pending.shift();
+        if (event !== undefined) yield structuredClone(event) as WatchEvent<T>;
+        else await new Promise<void>((resolve) => (wake = resolve));
+      }
+    } finally {
+      this.#watchers.delete(watcher);
+    }
+  }
+
+  async apiVersionsOf(): Promise<string[]> {
+    return this.served;
+  }
+
+  async resourcesOf(): Promise<string[]> {
+    return [];
+  }
+
+  async raw(): Promise<unknown> {
+    return {};
+  }
+
+  async text(): Promise<string> {
+    return "";
+  }
+
+  close(): void {}
+
+  /** Lets controller, scheduler and kubelet do what there is to do, until nothing changes any more. */
+  async settle(): Promise<void> {
+    for (let quiet = 0; quiet < 12; quiet += 1) {
+      await tick();
+      if (this.#controller() || this.#node()) quiet = 0;
+    }
+  }
+
+  #controller(): boolean {
+    for (const resource of this.all<AgentSandbox>("sandboxes")) {
+      const pod = this.#objects.get(keyOf("pods", resource.metadata.name)) as Live<Pod> | undefined;
+      const runs = resource.spec.operatingMode === "Running";
+      if (runs && pod === undefined) {
+        const template = structuredClone(resource.spec.podTemplate);
+        const claim = {
+          name: "workspace",
+          persistentVolumeClaim: { claimName: `workspace-${resource.metadata.name}` },
+        };
+        this.#put("pods", {
+          metadata: {
+            ...template.metadata,
+            name: resource.metadata.name,
+            namespace: this.namespace,
+            uid: `uid-${++this.#uid}`,
+            resourceVersion: "0",
+            ownerReferences: [
+              {
+                apiVersion: "",
+                kind: "Sandbox",
+                name: resource.metadata.name,
+                uid: resource.metadata.uid,
+                controller: true,
+              },
+            ],
+          },
+          spec: { ...template.spec, volumes: [...(template.spec.volumes ?? []), claim] },
+          status: { phase: "Pending" },
+        } as Live<Pod>);
+        return true;
+      }
+      if (!runs && pod !== undefined) {
+        this.#remove("pods", pod);
+        return true;
+      }
+      const isSaid = resource.status?.conditions?.[0]?.observedGeneration === resource.metadata.generation;
+      if (!runs && !isSaid) {
+        const condition = {
+          type: "Suspended",
+          status: "True",
+          reason: "PodTerminated",
+          message: "",
+          lastTransitionTime: "",
+          observedGeneration: resource.metadata.generation ?? 0,
+        };
+        this.#put("sandboxes", { ...resource, status: { conditions: [condition] } } as Live<AgentSandbox>);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  #node(): boolean {
+    for (const pod of this.all<Pod>("pods")) {
+      const isReleased =
+        (pod.spec?.schedulingGates?.length ?? 0) === 0 && pod.metadata.annotations?.[annotations.peerUid];
+      if (!isReleased || pod.status?.phase === "Running") continue;
+      const node = pod.metadata.name.startsWith("os-supervisor") ? "node-2" : "node-1";
+      const [container] = pod.spec?.containers ?? [];
+      this.#put("pods", {
+        ...pod,
+        spec: { ...pod.spec, nodeName: node },
+        status: {
+          phase: "Running",
+          containerStatuses: [
+            {
+              name: container?.name ?? "",
+              image: "",
+              imageID: "",
+              ready: true,
+              started: true,
+              restartCount: 0,
+              state: { running: {} },
+            },
+          ],
+        },
+      } as Live<Pod>);
+      return true;
+    }
+    return false;
+  }
+
+  async #write(
+    verb: Verb,
+    resource: Resource,
+    body: KubeObject | undefined,
+    apply: () => Live<KubeObject>,
+  ): Promise<Live<KubeObject>> {
+    const call = this.#record(verb, resource);
+    await this.beforeWrite(call, body);
+    const object = structuredClone(apply());
+    await this.afterWrite(call);
+    return object;
+  }
+
+  #record(verb: Verb, { group, plural }: Resource): RecordedCall {
+    const call = { verb, group, resource: plural };
+    this.calls.push(call);
+    return call;
+  }
+
+  #put(plural: string, object: Live<KubeObject>): Live<KubeObject> {
+    const key = keyOf(plural, object.metadata.name);
+    const before = this.#objects.get(key) as (Live<KubeObject> & { spec?: unknown }) | undefined;
+    const spec = (object as { spec?: unknown }).spec;
+    const isNewSpec = before !== undefined && JSON.stringify(before.spec) !== JSON.stringify(spec);
+    const generation = (object.metadata.generation ?? 1) + (isNewSpec ? 1 : 0);
+    const stored = {
+      ...object,
+      metadata: { ...object.metadata, generation, resourceVersion: String(++this.#version) },
+    };
+    this.#objects.set(key, stored);
+    this.#tell(plural, { type: before === undefined ? "ADDED" : "MODIFIED", object: stored });
+    return stored;
+  }
+
+  /** With what it owns, as the garbage collector would. */
+  #remove(plural: string, object: Live<KubeObject>): void {
+    this.#objects.delete(keyOf(plural, object.metadata.name));
+    this.#tell(plural, {
+      type: "DELETED",
+      object: { ...object, metadata: { ...object.metadata, resourceVersion: String(++this.#version) } },
+    });
+    for (const [key, other] of [...this.#objects]) {
+      const isOwned = other.metadata.ownerReferences?.some(({ uid }) => uid === object.metadata.uid);
+      if (isOwned) this.#remove(key.split("/")[0] ?? "", other);
+    }
+  }
+
+  #tell(plural: string, event: WatchEvent<KubeObject>): void {
+    for (const watcher of this.#watchers) if (watcher.plural === plural) watcher.push(event);
+  }
+
+  #require(resource: Resource, name: string): Live<KubeObject> {
+    const object = this.#objects.get(keyOf(resource.plural, name));
+    if (object === undefined) throw refusal(404, "NotFound", `${resource.plural} "${name}" not found`);
+    return object;
+  }
+}
+
+/** An error as src/kube makes it of an API server's answer. */
+export function refusal(httpCode: number, reason: string, message: string): OpenShellError {
+  return new OpenShellError("aborted", message, {
+    cause: { kind: "KubeStatus", httpCode, reason, message, causes: [] },
+  });
+}
+
+function keyOf(plural: string, name: string): string {
+  return `${plural}/${name}`;
+}
+
+function mergePatched(target: unknown, patch: unknown): Record<string, unknown> {
+  const merged: Record<string, unknown> = { ...(target as Record<string, unknown>) };
+  for (const [key, value] of Object.entries(patch as Record<string, unknown>)) {
+    if (value === null) delete merged[key];
+    else if (typeof value === "object" && !Array.isArray(value)) merged[key] = mergePatched(merged[key] ?? {}, value);
+    else merged[key] = value;
+  }
+  return merged;
+}
+
+function jsonPatched(target: object, operations: readonly JsonPatchOperation[]): Record<string, unknown> {
+  const patched = structuredClone(target) as Record<string, unknown>;
+  for (const { path, value } of operations) {
+    const parts = path
+      .slice(1)
+      .split("/")
+      .map((part) => part.replaceAll("~1", "/").replaceAll("~0", "~"));
+    const last = parts.pop() ?? "";
+    const parent = parts.reduce((at, part) => at[part] as Record<string, unknown>, patched);
+    parent[last] = value;
+  }
+  return patched;
+}
