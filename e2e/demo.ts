@@ -8,6 +8,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { loadImages } from "../images/load.ts";
 import { referenceOf } from "../images/references.ts";
+import { sleep } from "../src/common/async.ts";
 import { OpenShellError } from "../src/common/errors.ts";
 import { cacheDirectory } from "./cluster/cache.ts";
 import { applyObjects, unpackClients } from "./cluster/clients.ts";
@@ -29,6 +30,7 @@ const usage = `usage: npm run demo -- [options]
 const root = fileURLToPath(new URL("..", import.meta.url));
 const release = releaseNamed("openshell-demo");
 const sandbox = "demo";
+const resources = ["--cpu", "100m", "--memory", "128Mi"];
 /** Everything that the demo keeps on this machine besides the cluster and the cache. */
 const directory = join(root, "dist", "demo");
 const configHome = join(directory, "config");
@@ -100,7 +102,7 @@ async function up({ provider, progress, signal }: Demo): Promise<void> {
   signal.throwIfAborted();
 
   step("a command in it, a file up and back");
-  await openshell(["sandbox", "exec", sandbox, "--", "sh", "-c", "echo hello from $(hostname), user $(id -u)"]);
+  await openshell(["sandbox", "exec", sandbox, "--", "sh", "-c", 'echo "$GREETING from $(hostname), user $(id -u)"']);
   await carryFile();
 
   step("its two Pods");
@@ -149,14 +151,25 @@ async function addGateway(kubeconfig: string, port: number): Promise<void> {
 
 /** The sandbox of an earlier run where that still can be used; else a new one. Gives its id. */
 async function createSandbox(): Promise<string> {
-  const list = JSON.parse(await openshell(["sandbox", "list", "-o", "json"], { quiet: true }));
-  const found = list.find(({ name }: { name: string }) => name === sandbox);
-  if (found?.phase === "STOPPED") await openshell(["sandbox", "start", sandbox]);
-  else if (found?.phase !== "READY") {
-    if (found !== undefined) await openshell(["sandbox", "delete", sandbox]);
-    await openshell(["sandbox", "create", "--name", sandbox, "--env", "GREETING=hello"]);
-  } else process.stdout.write(`\nThe sandbox ${sandbox} is READY since an earlier run.\n`);
+  const phase = await settledPhase();
+  if (phase === "READY") process.stdout.write(`\nThe sandbox ${sandbox} is READY since an earlier run.\n`);
+  else if (phase === "STOPPED") await openshell(["sandbox", "start", sandbox]);
+  else {
+    if (phase !== undefined) await openshell(["sandbox", "delete", sandbox]);
+    await openshell(["sandbox", "create", "--name", sandbox, "--env", "GREETING=hello", ...resources]);
+  }
   return JSON.parse(await openshell(["sandbox", "get", sandbox, "-o", "json"], { quiet: true })).id;
+}
+
+/** Phase of the sandbox once it is on no way to another one; as it is after a minute; undefined when there is none. */
+async function settledPhase(): Promise<string | undefined> {
+  for (const deadline = performance.now() + 60_000; ; ) {
+    const list = JSON.parse(await openshell(["sandbox", "list", "-o", "json"], { quiet: true }));
+    const phase: string | undefined = list.find(({ name }: { name: string }) => name === sandbox)?.phase;
+    const onItsWay = phase === "PROVISIONING" || phase === "STARTING" || phase === "STOPPING";
+    if (!onItsWay || performance.now() > deadline) return phase;
+    await sleep(1000);
+  }
 }
 
 async function carryFile(): Promise<void> {

@@ -65,12 +65,15 @@ export function phaseName(phase: openshell.SandboxPhase | undefined): string {
 }
 
 /**
- * Why a sandbox is not where it should be: the conditions that are not True and say something, as one text.
- * Empty when there is nothing to say.
+ * Why a sandbox is not where it should be, in one text: the Ready condition, which sums the others up; without it every condition that is not
+ * True. Empty when there is nothing to say.
  */
 export function reasonsOf(data: SandboxData): string {
   const spoken = data.conditions.filter(({ status, reason, message }) => status !== "True" && (reason || message));
-  return spoken.map(({ reason, message }) => (message === "" ? reason : `${reason}: ${message}`)).join("; ");
+  const ready = spoken.filter(({ type }) => type === "Ready");
+  return (ready.length > 0 ? ready : spoken)
+    .map(({ reason, message }) => (message === "" ? reason : `${reason}: ${message}`))
+    .join("; ");
 }
 
 export function sandboxColumns(now: Date, withWorkspace: boolean): Column<SandboxData>[] {
