@@ -63,12 +63,16 @@ export class GatewayAccess implements AsyncDisposable {
 
   /** Finds the gateway's Pod again after it was replaced, and waits until it answers. */
   async reconnect(): Promise<void> {
-    this.#channel.close();
-    await retry(() => this.#forward.reconnect(), { attempts: 40, initialMs: 250, maxMs: 1000 });
-    this.#channel = this.#connect();
-    await retry(() => this.client.health({}, { timeoutMs: 5000 }), {
+    // kubectl gives a forward up at the first connection that the Pod refuses, so each try has a new one.
+    const attempt = async () => {
+      this.#channel.close();
+      await this.#forward.reconnect();
+      this.#channel = this.#connect();
+      await this.client.health({}, { timeoutMs: 5000 });
+    };
+    await retry(attempt, {
       attempts: 60,
-      initialMs: 250,
+      initialMs: 500,
       maxMs: 1000,
       retryable: (error) => hasCode(error, "unavailable", "deadline-exceeded"),
     });
