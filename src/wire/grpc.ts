@@ -13,13 +13,12 @@ import {
   type DescMethodServerStreaming,
   type DescMethodUnary,
   type DescService,
-  fromBinary,
   type MessageInitShape,
   type MessageShape,
-  toBinary,
 } from "@bufbuild/protobuf";
 import * as grpc from "@grpc/grpc-js";
 import { OpenShellError } from "../common/errors.ts";
+import { codecOf } from "./codec.ts";
 import { fromServiceError, toServiceError } from "./status.ts";
 
 /** What a handler knows of the call besides its request. */
@@ -159,20 +158,17 @@ type AnyCall =
   | grpc.ServerDuplexStream<unknown, unknown>;
 
 function definitionOf(method: DescMethod): grpc.MethodDefinition<unknown, unknown> {
+  const input = codecOf(method.input);
+  const output = codecOf(method.output);
   return {
     path: `/${method.parent.typeName}/${method.name}`,
     requestStream: method.methodKind === "client_streaming" || method.methodKind === "bidi_streaming",
     responseStream: method.methodKind === "server_streaming" || method.methodKind === "bidi_streaming",
-    requestSerialize: (value) => serialize(method.input, value),
-    requestDeserialize: (bytes) => fromBinary(method.input, bytes),
-    responseSerialize: (value) => serialize(method.output, value),
-    responseDeserialize: (bytes) => fromBinary(method.output, bytes),
+    requestSerialize: input.encode,
+    requestDeserialize: input.decode,
+    responseSerialize: output.encode,
+    responseDeserialize: output.decode,
   };
-}
-
-function serialize(schema: DescMessage, value: unknown): Buffer {
-  const bytes = toBinary(schema, create(schema, value as never));
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
 function unimplemented(method: DescMethod): OpenShellError {
