@@ -1,28 +1,29 @@
 import { type ErrorCode, OpenShellError } from "../common/errors.ts";
 
-/** What the command's exit code tells a script. Part of the interface: numbers never change their meaning. */
-export const exitCodes = {
-  ok: 0,
-  /** Anything that has no number of its own. */
-  error: 1,
-  /** The command line, or a value in it, is wrong. */
-  usage: 2,
-  notFound: 3,
-  /** A deadline passed; the operation may still be going on. */
-  timeout: 4,
-  /** The gateway or the sandbox cannot be reached now; trying again may help. */
-  unavailable: 5,
-  /** Not authenticated, or not allowed. */
-  denied: 6,
-  /** The name is taken, or the sandbox is in the wrong phase for this. */
-  conflict: 7,
-  /** The sandbox itself failed: phase ERROR. */
-  sandboxFailed: 8,
-  /** `sandbox exec` only: the command was not run or its exit is unknown. Every other code is the command's own. */
-  execFailed: 125,
-  /** Interrupted from the keyboard: 128 + SIGINT. */
-  interrupted: 130,
-} as const;
+/** What the command's exit code tells a script. Part of the interface: numbers never change their meaning. Printed into docs/cli.md. */
+export const exitCodeTable = [
+  ["ok", 0, "done"],
+  ["error", 1, "anything that has no number of its own"],
+  ["usage", 2, "the command line, or a value in it, is wrong"],
+  ["notFound", 3, "there is no such sandbox, gateway or file"],
+  ["timeout", 4, "a deadline passed; the operation may still be going on"],
+  ["unavailable", 5, "the gateway or the sandbox cannot be reached now; trying again may help"],
+  ["denied", 6, "not authenticated, or not allowed"],
+  ["conflict", 7, "the name is taken, or the sandbox is in the wrong phase for this, or nothing is configured"],
+  ["sandboxFailed", 8, "the sandbox itself failed: phase ERROR"],
+  [
+    "execFailed",
+    125,
+    "`sandbox exec` only: the command was not run, or its exit is unknown; every other code is the command's own",
+  ],
+  ["interrupted", 130, "interrupted from the keyboard (128 + SIGINT)"],
+] as const;
+
+type Exit = (typeof exitCodeTable)[number];
+
+export const exitCodes = Object.fromEntries(exitCodeTable.map(([name, code]) => [name, code])) as {
+  readonly [E in Exit as E[0]]: E[1];
+};
 
 const byErrorCode: Partial<Record<ErrorCode, number>> = {
   "invalid-argument": exitCodes.usage,

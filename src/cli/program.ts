@@ -48,7 +48,8 @@ export async function run(argv: readonly string[], terminal: Terminal, version: 
   }
 }
 
-function createProgram(
+/** @param outcome receives the exit code of `sandbox exec` */
+export function createProgram(
   terminal: Terminal,
   version: string,
   command: readonly string[] | undefined,
