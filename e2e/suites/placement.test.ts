@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Live, Pod } from "../../src/kube/index.ts";
 import { labels } from "../../src/manifests/names.ts";
 import { Conformance, type Pair, tables } from "../support/conformance.ts";
+import { phase } from "../support/waits.ts";
 
 let suite: Conformance;
 
@@ -16,6 +17,9 @@ afterAll(async () => {
 
 const isPlaced = ({ workload, supervisor }: Pair) =>
   workload.spec?.nodeName !== undefined && supervisor.spec?.nodeName !== undefined;
+
+const isUnschedulable = (pod: Live<Pod>) =>
+  (pod.status?.conditions ?? []).some(({ type, reason }) => type === "PodScheduled" && reason === "Unschedulable");
 
 /** Terms of a Pod's anti-affinity, by their strength. */
 function antiAffinity(pod: Live<Pod>) {
@@ -115,6 +119,29 @@ describe("pod_anti_affinity", () => {
     expect(workload.spec?.nodeName).not.toBe(supervisor.spec?.nodeName);
     expect((await sandbox.exec(["cat", "/sandbox/started"])).exitCode).toBe(0);
   }, 300_000);
+
+  it("required: goes on when a second node joins the cluster", async ({ skip }) => {
+    if (suite.provider.name === "kubeconfig") skip("nodes of a foreign cluster are not added or taken away");
+    await using _cordoned = await cordonOne();
+    await using sandbox = await suite.create();
+    await suite.pods.until(
+      "one Pod of the pair to be unschedulable",
+      () => suite.podsOf(sandbox).some(isUnschedulable),
+      {
+        deadlineMs: 90_000,
+      },
+    );
+    const joined = await suite.provider.addNode();
+    try {
+      await sandbox.until(phase("READY", 180_000));
+      const { workload, supervisor } = await suite.pair(sandbox, "placed Pods", isPlaced);
+      expect([workload.spec?.nodeName, supervisor.spec?.nodeName]).toContain(joined.name);
+      expect(workload.spec?.nodeName).not.toBe(supervisor.spec?.nodeName);
+    } finally {
+      await sandbox[Symbol.asyncDispose]();
+      await suite.provider.removeNode(joined.name);
+    }
+  }, 600_000);
 });
 
 /** Takes a node out of scheduling: one on which the gateway does not run, since its volume may be bound to its node. */
