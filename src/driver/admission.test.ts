@@ -256,7 +256,7 @@ describe("what the two Pods mean together", () => {
     supervisor: testPod("supervisor", record, { gated: false, spec: change.supervisor ?? {} }),
   });
   const failure = (given: ReturnType<typeof pods>, record = required, cluster = calmCluster) =>
-    admissionFailure(testObserved(record, { cluster }), pairOf(record, "openshell"), given)?.reason;
+    admissionFailure(testObserved(record, { cluster }), pairOf(record, "openshell"), given, "workload")?.reason;
 
   test("a supervisor that could preempt its workload is refused in required mode", () => {
     expect(failure(pods({ supervisor: { priority: 10 } }))).toBe("PriorityWouldPreemptPeer");
@@ -286,7 +286,7 @@ test("a template field that the CRD pruned is told apart from admission", () => 
   delete stored.hostUsers;
   const workload = testPod("workload", record, { spec: { hostUsers: undefined } });
   const given = { workload, supervisor: testPod("supervisor", record) };
-  expect(admissionFailure(observed, pairOf(record, "openshell"), given)).toMatchObject({
+  expect(admissionFailure(observed, pairOf(record, "openshell"), given, "workload")).toMatchObject({
     reason: "AgentSandboxSchemaTooOld",
     message: expect.stringContaining("spec.hostUsers"),
   });

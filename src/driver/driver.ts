@@ -14,7 +14,6 @@ import {
   isInCluster,
   isNotFound,
   type KubeClient,
-  type KubeClientOptions,
   namespaces,
 } from "../kube/index.ts";
 import { driverLeaseName, type GatewayFacts } from "../manifests/index.ts";
@@ -23,62 +22,17 @@ import { ClusterView } from "./cluster-view.ts";
 import { Executor } from "./execute.ts";
 import { Hub } from "./hub.ts";
 import { masterKidOf } from "./identity.ts";
-import type { Action } from "./plan.ts";
 import { platformEventOf } from "./platform-events.ts";
 import { putPolicy } from "./policies.ts";
 import { Reconciler } from "./reconciler.ts";
 import type { NamespaceFacts } from "./request.ts";
 import { computeDriver } from "./service.ts";
 import { sweep } from "./sweep.ts";
-
-export interface DriverOptions {
-  readonly settings: KubernetesSettings;
-  readonly gateway: {
-    readonly id: string;
-    readonly version: string;
-    /** `http(s)://host:port`, as supervisors reach the gateway. */
-    readonly endpoint: string;
-    /** What supervisors verify the gateway's certificate with. @default the system's roots */
-    readonly caPem?: string;
-    /** `address:port` of what a fenced workload must not reach. @default the cluster's API server, seen from a Pod */
-    readonly fenceTargets?: readonly string[];
-  };
-  readonly masterSecret: Uint8Array;
-  readonly log: Logger;
-  /** A kubeconfig file. @default the Pod's own access, or the default kubeconfig outside a cluster */
-  readonly kubeconfig?: string;
-  /** Told of every answer of the API server. */
-  readonly onRequest?: KubeClientOptions["onRequest"];
-  /** Told of every round of writes. */
-  readonly onRound?: (sandboxId: string, actions: readonly Action[]) => void;
-  /** For tests: a client instead of one of its own. */
-  readonly client?: KubeClient;
-  readonly now?: () => Date;
-}
-
-export interface Driver {
-  readonly implementation: Implementation<typeof compute.ComputeDriver>;
-  /** Resolves when the caches are filled and the lease is held: from then on it writes. `signal` ends it. */
-  start(signal: AbortSignal): Promise<void>;
-  /** The caches are filled and the lease is held. */
-  ready(): boolean;
-  /** Sandboxes that wait to be worked on, or are; for metrics. */
-  depth(): number;
-  stop(): Promise<void>;
-}
+import type { Driver, DriverOptions, Running } from "./types.ts";
 
 /** The Kubernetes compute driver. It keeps no state outside the cluster. */
 export function createDriver(options: DriverOptions): Driver {
   return new KubernetesDriver(options);
-}
-
-/** What the parts of a running driver share. */
-export interface Running {
-  readonly client: KubeClient;
-  readonly view: ClusterView;
-  readonly executor: Executor;
-  readonly reconciler: Reconciler;
-  readonly namespace: NamespaceFacts;
 }
 
 const sweepEveryMs = 5 * 60_000;

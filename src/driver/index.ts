@@ -1,4 +1,5 @@
 /** The Kubernetes compute driver: reconciles sandboxes to pairs of Pods, verifies admission, reports status. */
-export { createDriver, type Driver, type DriverOptions } from "./driver.ts";
+export { createDriver } from "./driver.ts";
 export { type ConditionType, conditionTypes, type Reason, type ReasonClass, reasonClass, reasons } from "./reasons.ts";
 export { renderSandbox } from "./render.ts";
+export type { Driver, DriverOptions } from "./types.ts";

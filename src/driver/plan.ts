@@ -15,6 +15,7 @@ import {
   type Observed,
   supervisorOf,
 } from "./observed.ts";
+import { firstPlaced, podInTheWay } from "./placement-order.ts";
 import { troubleOf } from "./pod-trouble.ts";
 import { type Reason, reasonClass } from "./reasons.ts";
 import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
@@ -100,7 +101,14 @@ function supervisorsToDelete({ supervisors, cluster }: Observed): Action[] {
 }
 
 function stopped(record: GenerationRecord): GenerationRecord {
-  return { ...record, intent: "stopped", failure: undefined, supervisorUid: undefined, workloadUid: undefined };
+  return {
+    ...record,
+    intent: "stopped",
+    failure: undefined,
+    placement: undefined,
+    supervisorUid: undefined,
+    workloadUid: undefined,
+  };
 }
 
 function failed(record: GenerationRecord, failure: Failure): GenerationRecord {
@@ -181,6 +189,13 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
     };
   }
   if (isEnding(workload, cluster)) return { actions: [], ...again };
+  const evicted = [workload, supervisor].filter(
+    (pod) => pod !== undefined && record.placement?.evicted.includes(pod.metadata.uid),
+  );
+  const leaving = evicted.flatMap((pod) =>
+    pod === undefined || isEnding(pod, cluster) ? [] : [{ do: "delete-pod", pod } as const],
+  );
+  if (leaving.length > 0) return { actions: leaving };
 
   if (supervisor === undefined || isEnding(supervisor, cluster) || isTerminal(supervisor)) {
     return replaceSupervisor(observed, record, workload, supervisor, fail);
@@ -205,6 +220,12 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
       message: `workload and supervisor are both on node ${workload.spec?.nodeName} although pod_anti_affinity is required`,
     });
   }
+  const inTheWay = podInTheWay(record, { workload, supervisor }, observed.now);
+  if (inTheWay !== undefined) {
+    if (inTheWay.waitMs > 0) return { actions: [], againAfterMs: inTheWay.waitMs };
+    const placement = { evicted: [...(record.placement?.evicted ?? []), inTheWay.pod.metadata.uid].slice(-20) };
+    return { actions: [{ do: "record", record: { ...record, placement } }] };
+  }
   const repairs = [...pointService(observed, record), ...restoreLabels(observed, record, workload, supervisor)];
   const isRunningNow = agentStatus(workload)?.state?.running !== undefined;
   const completed: Action[] =
@@ -221,9 +242,11 @@ function endOfWorkload(
   workload: Live<Pod> | undefined,
   supervisor: Live<Pod> | undefined,
 ): Failure | undefined {
+  const evicted = record.placement?.evicted ?? [];
   const known = record.workloadUid ?? supervisor?.metadata.annotations?.[annotations.peerUid];
-  const isAnother = known !== undefined && workload?.metadata.uid !== known;
-  const isDeleted = workload !== undefined && isEnding(workload, cluster) && !isGated(workload);
+  const isAnother = known !== undefined && workload?.metadata.uid !== known && !evicted.includes(known);
+  const isEvicted = workload !== undefined && evicted.includes(workload.metadata.uid);
+  const isDeleted = workload !== undefined && isEnding(workload, cluster) && !isGated(workload) && !isEvicted;
   if (isAnother || isDeleted) {
     return {
       condition: "WorkloadReady",
@@ -231,7 +254,7 @@ function endOfWorkload(
       message: "the workload Pod was deleted by somebody else; start the sandbox again, its workspace is kept",
     };
   }
-  const trouble = workload && troubleOf(workload);
+  const trouble = isEvicted ? undefined : workload && troubleOf(workload);
   if (trouble === undefined || reasonClass(trouble.reason) !== "failed") return undefined;
   return { condition: "WorkloadReady", reason: trouble.reason, message: trouble.message };
 }
@@ -336,7 +359,12 @@ function planBootstrap(
   supervisor: Live<Pod>,
 ): { readonly actions: readonly Action[] } | { readonly failure: Failure } {
   if (!observed.cluster.fenceIsUp) return nothing;
-  const failure = admissionFailure(observed, pairOf(record, memory.gatewayId), { workload, supervisor });
+  const failure = admissionFailure(
+    observed,
+    pairOf(record, memory.gatewayId),
+    { workload, supervisor },
+    firstPlaced(record),
+  );
   if (failure !== undefined) return { failure };
   const gated = (
     [
@@ -349,16 +377,22 @@ function planBootstrap(
   if (unwritten.length > 0) {
     return { actions: unwritten.map(([role, pod]) => ({ do: "write-secret", role, pod, record })) };
   }
-  // With both gates open a supervisor that may run anywhere can take the only node that its workload fits (measured).
-  const mode = record.settings.sandbox_runtime.pod_anti_affinity;
-  const next = mode === "required" ? gated.slice(0, 1) : gated;
-  const waits = mode === "required" && !isGated(workload) && !isScheduled(workload);
-  if (waits) return nothing;
-  return {
-    actions: next.map(([role, pod, peer]) => ({ do: "release", role, pod, peerUid: peer.metadata.uid, record })),
-  };
+  if (record.settings.sandbox_runtime.pod_anti_affinity !== "required") return { actions: gated.map(release(record)) };
+  const first = firstPlaced(record);
+  const next = gated.find(([role]) => role === first) ?? gated[0];
+  const peerIsPlaced = isScheduled(first === "workload" ? workload : supervisor);
+  return next === undefined || (next[0] !== first && !peerIsPlaced) ? nothing : { actions: [release(record)(next)] };
 }
 
+function release(record: GenerationRecord) {
+  return ([role, pod, peer]: readonly [Role, Live<Pod>, Live<Pod>]): Action => ({
+    do: "release",
+    role,
+    pod,
+    peerUid: peer.metadata.uid,
+    record,
+  });
+}
 /** After release anyone who may patch Pods can change labels, and with them which policies select a Pod (measured: the fence opened in 4 s). */
 function restoreLabels(
   { cluster, resource }: Observed,

@@ -37,6 +37,8 @@ export interface GenerationRecord {
   readonly supervisorUid?: string | undefined;
   /** UID of the workload Pod, once its agent container ran: another Pod of this generation is not this workload. */
   readonly workloadUid?: string | undefined;
+  /** UIDs of Pods that gave up their node because their peer fitted nowhere else, oldest first. */
+  readonly placement?: { readonly evicted: readonly string[] } | undefined;
   readonly failure?: Failure | undefined;
 }
 
@@ -97,6 +99,7 @@ const recordSchema = z.object({
   seeded: z.boolean(),
   supervisorUid: z.string().optional(),
   workloadUid: z.string().optional(),
+  placement: z.object({ evicted: z.array(z.string()) }).optional(),
   failure: z
     .object({
       condition: z.enum(conditionTypes),

@@ -12,12 +12,12 @@ import {
 import type { compute, Implementation } from "../wire/index.ts";
 import { isHolder, refused, reviewToken } from "./authenticate.ts";
 import { capabilitiesOf, checkGateway } from "./capabilities.ts";
-import type { DriverOptions, Running } from "./driver.ts";
 import type { Hub } from "./hub.ts";
 import { masterKidOf } from "./identity.ts";
 import { isEnding, isGated, isGoing, isTerminal, type Observed } from "./observed.ts";
 import { type GenerationRecord, generationIdFor } from "./record.ts";
 import { gpuResource, sandboxSpecOf } from "./request.ts";
+import type { DriverOptions, Running } from "./types.ts";
 
 export interface ServiceOptions {
   readonly options: DriverOptions;

@@ -127,6 +127,9 @@ function scheduling(workload: Pod, supervisor: Pod | undefined): Condition {
   if (supervisor === undefined || !isScheduled(supervisor)) {
     return waiting("Scheduled", "WaitingForScheduler", "the supervisor Pod is released once its workload has a node");
   }
+  if (!isScheduled(workload)) {
+    return waiting("Scheduled", "WaitingForScheduler", "the workload Pod is released once its supervisor has a node");
+  }
   const [one, other] = [workload.spec?.nodeName, supervisor.spec?.nodeName];
   return yes("Scheduled", "Scheduled", `workload on node ${one}, supervisor on node ${other}`);
 }

@@ -1,6 +1,6 @@
 import type { Logger } from "../common/log.ts";
 import type { KubeObject, Live } from "../kube/index.ts";
-import type { Running } from "./driver.ts";
+import type { Running } from "./types.ts";
 
 /** Younger ones may belong to a Sandbox that a watch has not shown yet, or to a garbage collector that is still at it. */
 export const orphanAgeMs = 10 * 60_000;

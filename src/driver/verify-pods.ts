@@ -30,7 +30,8 @@ export function violationsOf(role: Role, pod: Live<Pod>, pair: PairProps, cluste
 export function admissionFailure(
   observed: Observed,
   pair: PairProps,
-  pods: { readonly workload: Live<Pod>; readonly supervisor: Live<Pod> },
+  pods: Readonly<Record<Role, Live<Pod>>>,
+  first: Role,
 ): Failure | undefined {
   const { cluster } = observed;
   for (const role of ["workload", "supervisor"] as const) {
@@ -52,7 +53,7 @@ export function admissionFailure(
       message: `${opening}; delete it, or name it in tolerated_network_policies`,
     };
   }
-  return preemption(pair, pods.workload, pods.supervisor);
+  return preemption(pair, pods, first);
 }
 
 export function violationFailure(
@@ -96,17 +97,16 @@ export function violationFailure(
 }
 
 /** In required mode the Pod that is placed second must not be able to preempt the first: it would end its own peer (measured). */
-function preemption(pair: PairProps, workload: Live<Pod>, supervisor: Live<Pod>): Failure | undefined {
+function preemption(pair: PairProps, pods: Readonly<Record<Role, Live<Pod>>>, first: Role): Failure | undefined {
   if (pair.settings.sandbox_runtime.pod_anti_affinity !== "required") return undefined;
-  const [first, second] = [workload.spec, supervisor.spec];
-  if ((second?.priority ?? 0) <= (first?.priority ?? 0) || second?.preemptionPolicy === "Never") return undefined;
-  const name = (spec: Pod["spec"]) => spec?.priorityClassName ?? "(none)";
+  const second: Role = first === "workload" ? "supervisor" : "workload";
+  const [placed, later] = [pods[first].spec, pods[second].spec];
+  if ((later?.priority ?? 0) <= (placed?.priority ?? 0) || later?.preemptionPolicy === "Never") return undefined;
+  const name = (spec: Pod["spec"]) => `${spec?.priorityClassName ?? "(none)"} (${spec?.priority ?? 0})`;
   return {
     condition: "PodsAdmitted",
     reason: "PriorityWouldPreemptPeer",
-    message:
-      `the supervisor's PriorityClass ${name(second)} (${second?.priority ?? 0}) could preempt its workload's ${name(first)} (${first?.priority ?? 0}); ` +
-      "use one class for both, or a supervisor class with preemptionPolicy Never",
+    message: `the ${second}'s PriorityClass ${name(later)} could preempt the ${first}'s ${name(placed)}; use one class for both, or one with preemptionPolicy Never for the ${second}`,
   };
 }
 

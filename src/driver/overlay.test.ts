@@ -1,0 +1,57 @@
+import { describe, expect, test } from "vitest";
+import type { KubeObject, Live } from "../kube/index.ts";
+import { labels } from "../manifests/index.ts";
+import { WriteOverlay } from "./overlay.ts";
+
+const object = (version: string, uid = "u1"): Live<KubeObject> => ({
+  metadata: { name: "x", uid, resourceVersion: version, labels: { [labels.sandboxId]: "s" } },
+});
+const versions = (objects: Live<KubeObject>[]) => objects.map(({ metadata }) => metadata.resourceVersion);
+
+describe("answers to our own writes", () => {
+  test("stand in for what the watch does not show yet", () => {
+    const overlay = new WriteOverlay(() => 0);
+    overlay.put("s", "pods", object("9"));
+    expect(versions(overlay.merge("s", "pods", []))).toEqual(["9"]);
+    expect(versions(overlay.merge("s", "pods", [object("8")]))).toEqual(["9"]);
+    expect(overlay.sandboxIds()).toEqual(["s"]);
+  });
+
+  test("give way to what the watch shows later, compared as numbers", () => {
+    const overlay = new WriteOverlay(() => 0);
+    overlay.put("s", "pods", object("9"));
+    expect(versions(overlay.merge("s", "pods", [object("10")]))).toEqual(["10"]);
+    expect(overlay.sandboxIds()).toEqual([]);
+  });
+
+  test("are forgotten when the watch shows the deletion, also when that comes first", () => {
+    const overlay = new WriteOverlay(() => 0);
+    overlay.put("s", "pods", object("9"));
+    overlay.gone(object("10"));
+    overlay.put("s", "pods", object("9"));
+    expect(overlay.merge("s", "pods", [])).toEqual([]);
+  });
+
+  test("are not believed against a watch that shows nothing for ten seconds", () => {
+    let now = 0;
+    const overlay = new WriteOverlay(() => now);
+    overlay.put("s", "pods", object("9"));
+    now = 10_001;
+    expect(overlay.merge("s", "pods", [])).toEqual([]);
+  });
+
+  test("are kept apart by kind", () => {
+    const overlay = new WriteOverlay(() => 0);
+    overlay.put("s", "services", object("9"));
+    expect(overlay.merge("s", "pods", [])).toEqual([]);
+    expect(versions(overlay.merge("s", "services", []))).toEqual(["9"]);
+  });
+
+  test("an accepted DELETE counts until the object is seen gone", () => {
+    const overlay = new WriteOverlay(() => 0);
+    overlay.markDeleted("u1");
+    expect(overlay.isDeleted("u1")).toBe(true);
+    overlay.gone(object("10"));
+    expect(overlay.isDeleted("u1")).toBe(false);
+  });
+});

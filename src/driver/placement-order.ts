@@ -1,0 +1,73 @@
+import type { Live, Pod } from "../kube/index.ts";
+import { isReleased, isScheduled } from "./observed.ts";
+import type { GenerationRecord } from "./record.ts";
+import type { Role } from "./verify-pods.ts";
+
+/**
+ * Which Pod of a required-anti-affinity pair gets its node first. Opened together, a supervisor that may run anywhere can take the only node
+ * that its workload fits, and the workload then pends for ever beside a free node (measured). So the workload goes first, unless only the
+ * supervisor is tied to nodes: then the workload would do the same to it. Each re-placement turns the order round.
+ */
+export function firstPlaced(record: GenerationRecord): Role {
+  const natural = naturalFirst(record);
+  const isTurned = (record.placement?.evicted.length ?? 0) % 2 === 1;
+  if (!isTurned) return natural;
+  return natural === "workload" ? "supervisor" : "workload";
+}
+
+function naturalFirst({ settings, sandbox, generation }: GenerationRecord): Role {
+  const workloadIsTied =
+    // The volume of an earlier generation may be bound to a node.
+    generation.seeded ||
+    Object.keys(settings.workload_node_selector).length > 0 ||
+    Object.keys(sandbox.nodeSelector).length > 0 ||
+    Object.keys(sandbox.gpus).length > 0 ||
+    requiresNodes(settings.workload_affinity) ||
+    requiresNodes(generation.foreignAffinity) ||
+    sandbox.runtimeClassName !== "" ||
+    settings.default_runtime_class_name !== "";
+  const supervisorIsTied =
+    Object.keys(settings.supervisor_node_selector).length > 0 ||
+    requiresNodes(settings.supervisor_affinity) ||
+    settings.supervisor_runtime_class_name !== "";
+  return supervisorIsTied && !workloadIsTied ? "supervisor" : "workload";
+}
+
+function requiresNodes({ nodeAffinity }: GenerationRecord["settings"]["workload_affinity"]): boolean {
+  return nodeAffinity?.requiredDuringSchedulingIgnoredDuringExecution !== undefined;
+}
+
+const firstWaitMs = 2_000;
+const longestWaitMs = 5 * 60_000;
+
+/**
+ * The Pod that has to give up its node, because its peer fits nowhere else: only while no session began, and only where other nodes exist
+ * that might take it.
+ *
+ * @returns the Pod, and how long to wait before it is evicted; undefined when there is nothing to be won
+ */
+export function podInTheWay(
+  record: GenerationRecord,
+  pods: Readonly<Record<Role, Live<Pod>>>,
+  now: Date,
+): { readonly pod: Live<Pod>; readonly waitMs: number } | undefined {
+  if (record.settings.sandbox_runtime.pod_anti_affinity !== "required" || record.workloadUid !== undefined)
+    return undefined;
+  const first = firstPlaced(record);
+  const [placed, blocked] = first === "workload" ? [pods.workload, pods.supervisor] : [pods.supervisor, pods.workload];
+  if (!isScheduled(placed) || isScheduled(blocked) || !isReleased(blocked)) return undefined;
+  const condition = blocked.status?.conditions?.find(({ type }) => type === "PodScheduled");
+  if (condition?.reason !== "Unschedulable" || !isBlockedByPeer(condition.message ?? "")) return undefined;
+  const since = Date.parse(condition.lastTransitionTime ?? "") || now.getTime();
+  const patience = Math.min(longestWaitMs, firstWaitMs * 4 ** (record.placement?.evicted.length ?? 0));
+  return { pod: placed, waitMs: Math.max(0, since + patience - now.getTime()) };
+}
+
+/** The scheduler counts the nodes by what excluded them: some by anti-affinity, others by something else. */
+export function isBlockedByPeer(message: string): boolean {
+  const all = Number(/^0\/(\d+) nodes are available/.exec(message)?.[1] ?? 0);
+  const byPeer = Number(
+    /(\d+) node\(s\) didn't (?:match|satisfy) (?:existing pods )?(?:pod )?anti-affinity rules/.exec(message)?.[1] ?? 0,
+  );
+  return byPeer > 0 && byPeer < all;
+}

@@ -1,0 +1,71 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { annotations } from "../manifests/index.ts";
+import { testRecord, testSettings, testSpec } from "./_testing.ts";
+import { type GenerationRecord, generationIdFor, maxRecordBytes, readRecord, writeRecord } from "./record.ts";
+
+const on = (text: string | undefined) =>
+  readRecord({ metadata: { annotations: text === undefined ? {} : { [annotations.generation]: text } } });
+
+describe("the generation record", () => {
+  test("comes back as it was written, whatever is in it", () => {
+    const text = fc.string();
+    const strings = fc.dictionary(text, text, { maxKeys: 5 });
+    const records = fc.record({
+      intent: fc.constantFrom<GenerationRecord["intent"]>("running", "stopped", "failed"),
+      labels: strings,
+      annotations: strings,
+      session: fc.integer({ min: 1, max: 4_294_967_295 }),
+      seeded: fc.boolean(),
+      uid: fc.option(text, { nil: undefined }),
+      evicted: fc.option(fc.array(text, { maxLength: 3 }), { nil: undefined }),
+    });
+    fc.assert(
+      fc.property(records, ({ intent, labels, annotations: notes, session, seeded, uid, evicted }) => {
+        const record = testRecord({
+          intent,
+          sandbox: testSpec({ labels, annotations: notes }),
+          generation: { id: "c".repeat(32), session, seeded, foreignAffinity: { nodeAffinity: { x: [1] } } },
+          ...(uid === undefined ? {} : { supervisorUid: uid, workloadUid: uid }),
+          ...(evicted === undefined ? {} : { placement: { evicted } }),
+        });
+        expect(on(writeRecord(record))).toEqual({ ok: true, record });
+      }),
+    );
+  });
+
+  test("keeps what an operator removed from a default", () => {
+    const record = testRecord({}, testSettings({ supervisor_resources: { requests: { cpu: "1" }, limits: {} } }));
+    const read = on(writeRecord(record));
+    expect(read.ok && read.record.settings.supervisor_resources).toEqual({ requests: { cpu: "1" }, limits: {} });
+  });
+
+  test("is far below its limit for a plain sandbox, and refused above it", () => {
+    expect(Buffer.byteLength(writeRecord(testRecord()))).toBeLessThan(4096);
+    const huge = testRecord({ sandbox: testSpec({ annotations: { note: "x".repeat(maxRecordBytes) } }) });
+    expect(() => writeRecord(huge)).toThrow(/32768 is the limit/);
+  });
+
+  test.each<[string, string | undefined]>([
+    ["absent", undefined],
+    ["no JSON", "{"],
+    ["null", "null"],
+    ["of another version", JSON.stringify({ ...testRecord(), version: 2 })],
+    ["without a generation", JSON.stringify({ ...testRecord(), generation: undefined })],
+    ["with settings of another shape", JSON.stringify({ ...testRecord(), settings: { namespace: 1 } })],
+  ])("that is %s is a problem in words, never an exception", (_what, text) => {
+    expect(on(text)).toMatchObject({ ok: false, problem: expect.stringContaining(annotations.generation) });
+  });
+});
+
+describe("generation ids", () => {
+  test("a retry of one request has the same id, another sandbox's another", () => {
+    expect(generationIdFor("a", "g1")).toBe(generationIdFor("a", "g1"));
+    expect(generationIdFor("a", "g1")).not.toBe(generationIdFor("b", "g1"));
+    expect(generationIdFor("a", "g1")).toMatch(/^[0-9a-f]{32}$/);
+  });
+
+  test("without a request they are random", () => {
+    expect(generationIdFor("a", "")).not.toBe(generationIdFor("a", ""));
+  });
+});

@@ -1,0 +1,192 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { describe, expect, test } from "vitest";
+import { OpenShellError } from "../common/errors.ts";
+import { compute } from "../wire/index.ts";
+import { testSandboxId, testSettings } from "./_testing.ts";
+import { sandboxSpecOf } from "./request.ts";
+
+type Init = MessageInitShape<typeof compute.DriverSandboxSchema>;
+type SpecInit = MessageInitShape<typeof compute.DriverSandboxSpecSchema>;
+
+function sandbox(spec: SpecInit = {}, change: Partial<Init> = {}): compute.DriverSandbox {
+  const init = { id: testSandboxId, name: "blue", workspace: "default", spec: { template: {}, ...spec }, ...change };
+  return create(compute.DriverSandboxSchema, init as Init);
+}
+
+function refusalOf(run: () => unknown): OpenShellError {
+  try {
+    run();
+  } catch (error) {
+    if (error instanceof OpenShellError) return error;
+    throw error;
+  }
+  return expect.fail("was accepted");
+}
+const fields = (run: () => unknown) => refusalOf(run).details.violations?.map(({ field }) => field);
+
+describe("a request", () => {
+  test("is normalised, and nothing secret or of the user's environment is kept", () => {
+    const spec = sandboxSpecOf(
+      sandbox({
+        template: { image: "x:1", labels: { team: "a" }, environment: { TOKEN: "s3cret" } },
+        environment: { KEY: "s3cret" },
+        command: ["s3cret"],
+        sandboxToken: "s3cret",
+      }),
+      testSettings(),
+    );
+    expect(spec).toMatchObject({
+      image: "x:1",
+      labels: { team: "a" },
+      uid: 10001,
+      gid: 10001,
+      logLevel: "info",
+      gpus: {},
+    });
+    expect(JSON.stringify(spec)).not.toContain("s3cret");
+  });
+
+  test("names everything that is wrong with it at once", () => {
+    const bad = sandbox(
+      {
+        template: { labels: { "openshell.ai/pair-id": "x" }, resources: { cpuLimit: "lots" } as never },
+        logLevel: "loud",
+      },
+      { id: "A", name: "x--y", workspace: "" },
+    );
+    expect(fields(() => sandboxSpecOf(bad, testSettings()))).toEqual([
+      "id",
+      "name",
+      "workspace",
+      "template.labels.openshell.ai/pair-id",
+      "template.resources.limits.cpu",
+      "log_level",
+    ]);
+  });
+
+  test("needs an image when the operator has no default", () => {
+    expect(fields(() => sandboxSpecOf(sandbox(), testSettings({ default_image: "" })))).toEqual(["template.image"]);
+  });
+
+  test.each<[string, Record<string, string>, string | undefined]>([
+    ["a limit too small for runtime and agent", { memoryLimit: "64Mi" }, "template.resources.limits.memory"],
+    ["a request above its limit", { cpuRequest: "2", cpuLimit: "1" }, "template.resources.requests.cpu"],
+    ["a request above the operator's limit", { memoryRequest: "4Gi" }, "template.resources.requests.memory"],
+    ["a limit alone", { cpuLimit: "2" }, undefined],
+    ["a request alone", { cpuRequest: "100m" }, undefined],
+  ])("%s", (_what, resources, field) => {
+    const settings = testSettings({ workload_resources: { requests: {}, limits: { memory: "1Gi" } } });
+    const run = () => sandboxSpecOf(sandbox({ template: { resources: resources as never } }), settings);
+    if (field === undefined) expect(run()).toBeDefined();
+    else expect(fields(run)).toEqual([field]);
+  });
+});
+
+describe("classes", () => {
+  const platformConfig = { runtime_class_name: "typed" };
+  const driverConfig = { pod: { runtime_class_name: "loose" } };
+  const open = testSettings({ allow_driver_config: true });
+
+  test("the typed template comes before driver_config", () => {
+    expect(sandboxSpecOf(sandbox({ template: { platformConfig, driverConfig } }), open).runtimeClassName).toBe("typed");
+    expect(sandboxSpecOf(sandbox({ template: { driverConfig } }), open).runtimeClassName).toBe("loose");
+    expect(
+      sandboxSpecOf(sandbox({ template: { platformConfig: { runtime_class_name: "" } } }), open).runtimeClassName,
+    ).toBe("");
+  });
+
+  test("the operator's list binds both ways of asking", () => {
+    const closed = testSettings({ allow_driver_config: true, allowed_runtime_class_names: ["kata"] });
+    for (const template of [{ platformConfig }, { driverConfig }]) {
+      expect(refusalOf(() => sandboxSpecOf(sandbox({ template }), closed)).message).toContain(
+        "not one that this gateway's operator allows (kata)",
+      );
+    }
+  });
+});
+
+describe("driver_config", () => {
+  test("is refused as a whole where the operator does not allow it", () => {
+    const error = refusalOf(() => sandboxSpecOf(sandbox({ template: { driverConfig: { pod: {} } } }), testSettings()));
+    expect(error).toMatchObject({ code: "failed-precondition", details: { reason: "DriverConfigNotAllowed" } });
+    expect(sandboxSpecOf(sandbox({ template: { driverConfig: {} } }), testSettings())).toBeDefined();
+  });
+
+  const open = testSettings({ allow_driver_config: true });
+  const refusedFields = (driverConfig: object) =>
+    fields(() => sandboxSpecOf(sandbox({ template: { driverConfig: driverConfig as never } }), open));
+
+  test("takes the documented keys, alone or in the envelope", () => {
+    const own = {
+      pod: {
+        node_selector: { pool: "gpu" },
+        tolerations: [{ key: "gpu", operator: "Exists", toleration_seconds: 5 }],
+        priority_class_name: "high",
+      },
+      containers: { agent: { resources: { requests: { cpu: 1 }, limits: { memory: "2Gi" } } } },
+    };
+    for (const driverConfig of [own, { kubernetes: own }]) {
+      expect(sandboxSpecOf(sandbox({ template: { driverConfig } }), open)).toMatchObject({
+        nodeSelector: { pool: "gpu" },
+        tolerations: [{ key: "gpu", operator: "Exists", tolerationSeconds: 5 }],
+        priorityClassName: "high",
+        resources: { requests: { cpu: "1" }, limits: { memory: "2Gi" } },
+      });
+    }
+  });
+
+  const root = "template.driver_config.kubernetes";
+  test.each<[object, string]>([
+    [{ pod: { affinity: {} } }, `${root}.pod.affinity`],
+    [{ pod: { runtimeClassName: "x" } }, `${root}.pod.runtimeClassName`],
+    [{ pod: { tolerations: [{ tolerationSeconds: 1 }] } }, `${root}.pod.tolerations.0.tolerationSeconds`],
+    [{ supervisor: {} }, `${root}.supervisor`],
+    [{ containers: { supervisor: {} } }, `${root}.containers.supervisor`],
+    [
+      { containers: { agent: { resources: { limits: { memory: "lots" } } } } },
+      `${root}.containers.agent.resources.limits.memory`,
+    ],
+    [{ pod: { runtime_class_name: "Not A Name" } }, `${root}.pod.runtime_class_name`],
+    [{ pod: [] }, `${root}.pod`],
+  ])("refuses %j by its path", (driverConfig, field) => {
+    expect(refusedFields(driverConfig)).toEqual([field]);
+  });
+
+  test("says what was probably meant", () => {
+    const error = refusalOf(() =>
+      sandboxSpecOf(sandbox({ template: { driverConfig: { pod: { node_selectr: {} } } } }), open),
+    );
+    expect(error.message).toContain("did you mean node_selector?");
+  });
+});
+
+describe("the user", () => {
+  const uidOf = (spec: SpecInit, settings = testSettings(), firstUid?: number) => {
+    const { uid, gid } = sandboxSpecOf(sandbox(spec), settings, firstUid === undefined ? {} : { firstUid });
+    return [uid, gid];
+  };
+
+  test.each<[string, number[], number[]]>([
+    ["the policy's numbers", uidOf({ policy: { process: { runAsUser: "2000", runAsGroup: "3000" } } }), [2000, 3000]],
+    ["the operator's", uidOf({}, testSettings({ sandbox_uid: 5000 })), [5000, 5000]],
+    ["the namespace's range", uidOf({}, testSettings(), 1_000_650_000), [1_000_650_000, 1_000_650_000]],
+    ["10001", uidOf({ policy: { process: { runAsUser: "sandbox" } } }), [10001, 10001]],
+  ])("is %s", (_what, actual, expected) => {
+    expect(actual).toEqual(expected);
+  });
+
+  test("is never root", () => {
+    expect(fields(() => sandboxSpecOf(sandbox({ policy: { process: { runAsUser: "0" } } }), testSettings()))).toContain(
+      "policy.process.run_as_user",
+    );
+  });
+});
+
+test("GPUs are counted by the extended resource; one when no number is given", () => {
+  const gpus = (count?: number) =>
+    sandboxSpecOf(sandbox({ resourceRequirements: { gpu: count === undefined ? {} : { count } } }), testSettings())
+      .gpus;
+  expect(gpus()).toEqual({ "nvidia.com/gpu": 1 });
+  expect(gpus(4)).toEqual({ "nvidia.com/gpu": 4 });
+  expect(fields(() => gpus(0))).toEqual(["resource_requirements.gpu.count"]);
+});

@@ -1,0 +1,163 @@
+import { describe, expect, test } from "vitest";
+import {
+  calmCluster,
+  runningStatus,
+  testObserved,
+  testPod,
+  testRecord,
+  testResource,
+  testSettings,
+} from "./_testing.ts";
+import type { Observed } from "./observed.ts";
+import type { Request } from "./plan.ts";
+import { conditionTypes, reasonClass, reasons } from "./reasons.ts";
+import { conditionsOf } from "./status.ts";
+
+const record = testRecord();
+const said = (observed: Observed, request?: Request) => conditionsOf(observed, request).map(({ reason }) => reason);
+const pods = (workload: object, supervisor: object = { gated: false, node: "b", status: { phase: "Running" } }) => ({
+  workloads: [testPod("workload", record, workload)],
+  supervisors: [testPod("supervisor", record, supervisor)],
+});
+const waitingFor = (reason: string, message = "") => ({
+  phase: "Pending",
+  containerStatuses: [
+    { name: "agent", image: "x", imageID: "", ready: false, restartCount: 0, state: { waiting: { reason, message } } },
+  ],
+});
+const unschedulable = (message: string) => ({
+  phase: "Pending",
+  conditions: [{ type: "PodScheduled", status: "False", reason: "Unschedulable", message }],
+});
+const late = new Date("2026-12-01T12:01:00Z");
+const stoppedRecord = testRecord({ intent: "stopped" });
+const failure = { condition: "Scheduled", reason: "PlacementViolated", message: "both on a" } as const;
+const failedRecord = testRecord({ intent: "failed", failure });
+
+describe("what is said about a sandbox", () => {
+  test.each<[string, string[], Observed, Request?]>([
+    ["its Pods are being made", ["CreatingPods", "WaitingForAdmission", "WaitingForScheduling"], testObserved(record)],
+    [
+      "the controller is silent",
+      ["ControllerSilent", "WaitingForAdmission", "WaitingForScheduling"],
+      testObserved(record, { now: late }),
+    ],
+    [
+      "the API went away",
+      ["AgentSandboxUnavailable", "WaitingForAdmission", "WaitingForScheduling"],
+      testObserved(record, { api: undefined }),
+    ],
+    [
+      "its Pods are gated",
+      ["CreatingPods", "WaitingForAdmission", "WaitingForScheduling"],
+      testObserved(record, pods({}, {})),
+    ],
+    [
+      "another controller's gate holds it",
+      ["Admitted", "WaitingForGate", "WaitingForScheduling"],
+      testObserved(record, pods({ gated: false, spec: { schedulingGates: [{ name: "kueue" }] } })),
+    ],
+    [
+      "no node fits",
+      ["Admitted", "Unschedulable", "WaitingForScheduling"],
+      testObserved(
+        record,
+        pods({ gated: false, status: unschedulable("0/2 nodes are available: 2 Insufficient cpu.") }),
+      ),
+    ],
+    [
+      "its volume is not bound",
+      ["Admitted", "WaitingForVolume", "WaitingForScheduling"],
+      testObserved(
+        record,
+        pods({ gated: false, status: unschedulable("pod has unbound immediate PersistentVolumeClaims") }),
+      ),
+    ],
+    [
+      "its image is being pulled in vain",
+      ["Admitted", "Scheduled", "PullingImage"],
+      testObserved(record, pods({ gated: false, node: "a", status: waitingFor("ImagePullBackOff") })),
+    ],
+    [
+      "its containers are starting",
+      ["Admitted", "Scheduled", "StartingContainers"],
+      testObserved(record, pods({ gated: false, node: "a", status: waitingFor("ContainerCreating") })),
+    ],
+    [
+      "it runs",
+      ["Admitted", "Scheduled", "WorkloadRunning"],
+      testObserved(record, pods({ gated: false, node: "a", status: runningStatus })),
+    ],
+    [
+      "it runs but is ending",
+      ["Admitted", "Scheduled", "StartingContainers"],
+      testObserved(record, {
+        ...pods({ gated: false, node: "a", status: runningStatus }),
+        cluster: { ...calmCluster, isDeleted: (uid) => uid === "workload-uid" },
+      }),
+    ],
+    [
+      "it is stopping",
+      ["Stopping", "Stopping", "Stopping"],
+      testObserved(stoppedRecord, { resource: testResource(stoppedRecord, false), ...pods({}) }),
+    ],
+    [
+      "it is stopped",
+      ["Stopped", "Stopped", "Stopped"],
+      testObserved(stoppedRecord, { resource: testResource(stoppedRecord, false) }),
+    ],
+    [
+      "it is to start but the old Pod is still there",
+      ["WaitingForOldPod", "WaitingForAdmission", "WaitingForScheduling"],
+      testObserved(stoppedRecord, { resource: testResource(stoppedRecord, false), ...pods({}) }),
+      { kind: "start", record },
+    ],
+    ["it failed", ["GenerationFailed", "PlacementViolated", "GenerationFailed"], testObserved(failedRecord)],
+    [
+      "its record was damaged",
+      ["RecordUnreadable", "GenerationFailed", "GenerationFailed"],
+      testObserved(record, { record: { ok: false, problem: "no JSON" } }),
+    ],
+    [
+      "it is being deleted",
+      ["Deleting", "Deleting", "Deleting"],
+      testObserved(record, { resource: undefined, ...pods({}) }),
+    ],
+  ])("%s", (_what, expected, observed, request) => {
+    expect(said(observed, request)).toEqual(expected);
+  });
+
+  test("an unschedulable Pod's message says which Pod and what is missing", () => {
+    const observed = testObserved(
+      record,
+      pods({ gated: false, status: unschedulable("0/2 nodes are available: 2 Insufficient cpu.") }),
+    );
+    expect(conditionsOf(observed, undefined)[1]?.message).toBe(
+      "no node fits the workload Pod: 0/2 nodes are available: 2 Insufficient cpu.",
+    );
+  });
+
+  test("a condition is True exactly when its reason is of class ok", () => {
+    const observed = testObserved(record, pods({ gated: false, node: "a", status: runningStatus }));
+    for (const { status, reason } of conditionsOf(observed, undefined))
+      expect(status === "True").toBe(reasonClass(reason) === "ok");
+  });
+
+  test("in required mode the supervisor waits for its workload's node", () => {
+    const required = testRecord({}, testSettings({}, { pod_anti_affinity: "required" }));
+    const observed = testObserved(required, {
+      workloads: [testPod("workload", required, { gated: false, node: "a" })],
+      supervisors: [testPod("supervisor", required)],
+    });
+    expect(conditionsOf(observed, undefined)[1]).toMatchObject({ reason: "WaitingForScheduler", status: "False" });
+  });
+});
+
+test("the vocabulary is closed: every reason belongs to known conditions and has a meaning", () => {
+  for (const [name, { of, meaning }] of Object.entries(reasons)) {
+    expect(name).toMatch(/^[A-Z][A-Za-z]+$/);
+    expect(meaning).not.toBe("");
+    for (const type of of) expect(conditionTypes).toContain(type);
+  }
+  expect(reasonClass("toString")).toBeUndefined();
+});

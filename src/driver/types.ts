@@ -1,0 +1,54 @@
+import type { Logger } from "../common/log.ts";
+import type { KubernetesSettings } from "../config/index.ts";
+import type { KubeClient, KubeClientOptions } from "../kube/index.ts";
+import type { compute, Implementation } from "../wire/index.ts";
+import type { ClusterView } from "./cluster-view.ts";
+import type { Executor } from "./execute.ts";
+import type { Action } from "./plan.ts";
+import type { Reconciler } from "./reconciler.ts";
+import type { NamespaceFacts } from "./request.ts";
+
+export interface DriverOptions {
+  readonly settings: KubernetesSettings;
+  readonly gateway: {
+    readonly id: string;
+    readonly version: string;
+    /** `http(s)://host:port`, as supervisors reach the gateway. */
+    readonly endpoint: string;
+    /** What supervisors verify the gateway's certificate with. @default the system's roots */
+    readonly caPem?: string;
+    /** `address:port` of what a fenced workload must not reach. @default the cluster's API server, seen from a Pod */
+    readonly fenceTargets?: readonly string[];
+  };
+  readonly masterSecret: Uint8Array;
+  readonly log: Logger;
+  /** A kubeconfig file. @default the Pod's own access, or the default kubeconfig outside a cluster */
+  readonly kubeconfig?: string;
+  /** Told of every answer of the API server. */
+  readonly onRequest?: KubeClientOptions["onRequest"];
+  /** Told of every round of writes. */
+  readonly onRound?: (sandboxId: string, actions: readonly Action[]) => void;
+  /** For tests: a client instead of one of its own. */
+  readonly client?: KubeClient;
+  readonly now?: () => Date;
+}
+
+export interface Driver {
+  readonly implementation: Implementation<typeof compute.ComputeDriver>;
+  /** Resolves when the caches are filled and the lease is held: from then on it writes. `signal` ends it. */
+  start(signal: AbortSignal): Promise<void>;
+  /** The caches are filled and the lease is held. */
+  ready(): boolean;
+  /** Sandboxes that wait to be worked on, or are; for metrics. */
+  depth(): number;
+  stop(): Promise<void>;
+}
+
+/** What the parts of a running driver share. */
+export interface Running {
+  readonly client: KubeClient;
+  readonly view: ClusterView;
+  readonly executor: Executor;
+  readonly reconciler: Reconciler;
+  readonly namespace: NamespaceFacts;
+}
