@@ -44,7 +44,7 @@ describe("the command line itself", () => {
     ["sandbox create --driver-config-json []", 2, "openshell: --driver-config-json must be a JSON object"],
     ["sandbox delete", 2, "openshell: name the sandboxes to delete, or write --all"],
     ["sandbox get box --request-timeout -1", 2, "openshell: --request-timeout"],
-    ["gateway list -- ls", 0, ""],
+    ["gateway list -- ls", 2, "openshell: only create and exec take a command after --\n"],
   ])('answers "%s" with code %i', async (line, code, start) => {
     const outcome = await user.openshell(line === "" ? [] : line.split(" "), {
       env: { OPENSHELL_GATEWAY_ENDPOINT: gateway.endpoint },

@@ -74,10 +74,10 @@ export function createProgram(
     .showSuggestionAfterError();
 
   const context = () => new CommandContext(terminal, program.opts<GlobalOptions>());
-  const refuseCommand = () => {
-    if (command === undefined) return;
+  program.hook("preAction", (_program, action) => {
+    if (command === undefined || action.name() === "create" || action.name() === "exec") return;
     throw new OpenShellError("invalid-argument", "only create and exec take a command after --");
-  };
+  });
 
   const gateway = program.command("gateway").description("the gateways this user knows");
   gateway
@@ -89,10 +89,7 @@ export function createProgram(
     .option("--ca <file>", "CA certificate of the gateway, PEM")
     .option("--cert <file>", "client certificate, PEM")
     .option("--key <file>", "client key, PEM")
-    .action((name, options) => {
-      refuseCommand();
-      return addGateway(context(), name, options);
-    });
+    .action((name, options) => addGateway(context(), name, options));
   gateway
     .command("use <name>")
     .description("choose the gateway that commands talk to")
