@@ -189,7 +189,7 @@ export class FakeCluster implements KubeClient {
   #controller(): boolean {
     for (const resource of this.all<AgentSandbox>("sandboxes")) {
       const pod = this.#objects.get(keyOf("pods", resource.metadata.name)) as Live<Pod> | undefined;
-      const runs = resource.spec.operatingMode === "Running";
+      const runs = resource.spec.operatingMode === "Running" || resource.spec.replicas === 1;
       if (runs && pod === undefined) {
         const template = structuredClone(resource.spec.podTemplate);
         const claim = {

@@ -1,6 +1,6 @@
 import { pino } from "pino";
 import { afterEach, describe, expect, test } from "vitest";
-import type { Live, Pod, Secret } from "../kube/index.ts";
+import type { AgentSandbox, Live, Pod, Secret } from "../kube/index.ts";
 import { clusterPermissions, labels, sandboxNamespacePermissions } from "../manifests/index.ts";
 import { compute, localClient } from "../wire/index.ts";
 import { FakeCluster, refusal } from "./_fake-cluster.ts";
@@ -365,6 +365,19 @@ describe("what the gateway asks", () => {
     await watching;
     expect(seen[0]).toBe("WorkloadRunning");
     expect(seen.at(-1)).toBe("deleted");
+  });
+
+  test("v1alpha1 is spoken where v1beta1 is not served", async () => {
+    const cluster = new FakeCluster();
+    cluster.served.splice(0, 1, "v1alpha1");
+    const { client, driver } = await driverOn(cluster);
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    expect(await reasonsOf(client)).toEqual(ready);
+    const [resource] = cluster.all<AgentSandbox>("sandboxes");
+    expect(resource?.spec).toMatchObject({ replicas: 1 });
+    expect(resource?.spec).not.toHaveProperty("operatingMode");
+    await during(cluster, driver, client.stopSandbox({ sandboxId: testSandboxId }));
+    expect(cluster.all<AgentSandbox>("sandboxes")[0]?.spec.replicas).toBe(0);
   });
 
   test("without the Agent Sandbox API creation says so", async () => {

@@ -48,6 +48,7 @@ class KubernetesDriver implements Driver {
   #informers: Informers | undefined;
   #isLeader = false;
   #policyWork: Promise<void> | undefined;
+  #policyFailures = 0;
 
   constructor(options: DriverOptions) {
     this.#options = options;
@@ -221,10 +222,13 @@ class KubernetesDriver implements Driver {
       missing.map(({ wanted, found }) => putPolicy(client, settings.namespace, wanted, found)),
     )
       .then(
-        () => undefined,
+        () => {
+          this.#policyFailures = 0;
+        },
         async (error: unknown) => {
+          this.#policyFailures += 1;
           log.error({ err: error }, "the namespace's NetworkPolicies could not be put in place; trying again");
-          await sleep(backoffMs(4), this.#stop.signal).catch(() => undefined);
+          await sleep(backoffMs(3 + this.#policyFailures), this.#stop.signal).catch(() => undefined);
         },
       )
       .finally(() => {
