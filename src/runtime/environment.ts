@@ -17,7 +17,10 @@ const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 
 export type Environment = Readonly<Record<string, string>>;
 
-/** What every agent process starts from: the image's environment without anything of the runtime's. */
+/**
+ * What every agent process starts from: the image's environment without anything of the runtime's. Values are text in UTF-8, as in the
+ * image's configuration (JSON) and in every message; bytes that are not, which only the container runtime could add, arrive as U+FFFD.
+ */
 export function imageEnvironment(own: NodeJS.ProcessEnv, home: string): Environment {
   const kept: Record<string, string> = {};
   for (const [name, value] of Object.entries(own)) {

@@ -4,6 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { download, services, upload } from "../boundary/index.ts";
+import { decodeFrames, encodeFrame } from "../common/frames.ts";
+import { boundary } from "../wire/index.ts";
 import { isRoot, RuntimeProcess, type TestSupervisor } from "./_harness.ts";
 
 describe.skipIf(!isRoot)("files over the boundary", () => {
@@ -65,6 +67,20 @@ describe.skipIf(!isRoot)("files over the boundary", () => {
     await expect(upload(second, { source: join(local, "nowhere"), destination: "." })).rejects.toMatchObject({
       code: "not-found",
     });
+  });
+
+  it("are refused before the first byte when they cannot fit", async () => {
+    const channel = await supervisor.channel(services.files);
+    const request = { case: "upload", value: { destination: "deep/er", sizeHint: 2n ** 60n } } as const;
+    await channel.write(encodeFrame(boundary.FilesRequestSchema, { payload: request }));
+    const replies = decodeFrames(boundary.FilesReplySchema, channel.readable);
+    const { value } = await replies.next();
+    expect(value?.payload).toMatchObject({
+      case: "failure",
+      value: { message: expect.stringMatching(/cannot fit: \d+\.\d MiB are free at .*\/deep\/er$/) },
+    });
+    channel.end();
+    expect((await supervisor.exec(["ls"])).stdout).not.toContain("deep");
   });
 
   it("cannot be put where the agent may not write", async () => {

@@ -1,4 +1,5 @@
-import { resolve } from "node:path";
+import { statfs } from "node:fs/promises";
+import { dirname, resolve } from "node:path";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { type ByteChannel, bytesFields, cut, encodeBytesFrame, extractTree, packTree } from "../boundary/index.ts";
 import { OpenShellError } from "../common/errors.ts";
@@ -15,7 +16,9 @@ export async function serveFiles(channel: ByteChannel, home: string): Promise<vo
     const first = await requests.next();
     const request = first.done === true ? undefined : first.value.payload;
     if (request?.case === "upload") {
-      const summary = await extractTree(dataOf(requests), resolve(home, request.value.destination), { links: "any" });
+      const destination = resolve(home, request.value.destination);
+      await refuseTooLarge(destination, request.value.sizeHint);
+      const summary = await extractTree(dataOf(requests), destination, { links: "any" });
       await send({ case: "summary", value: wireSummary(summary) });
     } else if (request?.case === "download") {
       const { stream, summary } = await packTree(resolve(home, request.value.source));
@@ -31,6 +34,33 @@ export async function serveFiles(channel: ByteChannel, home: string): Promise<vo
   } finally {
     channel.end();
   }
+}
+
+/** Says before the first byte what would otherwise be said after gigabytes. What replaced files would free is not counted. */
+async function refuseTooLarge(destination: string, bytes: bigint | undefined): Promise<void> {
+  if (bytes === undefined) return;
+  const free = await freeBytes(destination);
+  if (free === undefined || bytes <= free) return;
+  throw new OpenShellError(
+    "resource-exhausted",
+    `the upload of ${mebibytes(bytes)} MiB cannot fit: ${mebibytes(free)} MiB are free at ${destination}`,
+  );
+}
+
+/** Of the file system that `path` is or will be on; undefined when it cannot be told, and writing will tell. */
+async function freeBytes(path: string): Promise<bigint | undefined> {
+  for (let at = path; ; at = dirname(at)) {
+    try {
+      const { bavail, bsize } = await statfs(at, { bigint: true });
+      return bavail * bsize;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT" || at === dirname(at)) return undefined;
+    }
+  }
+}
+
+function mebibytes(bytes: bigint): string {
+  return (Number(bytes) / 1024 ** 2).toFixed(1);
 }
 
 async function* dataOf(requests: AsyncIterable<boundary.FilesRequest>): AsyncGenerator<Uint8Array, void, undefined> {

@@ -9,7 +9,7 @@ import { type Identity, takeIdentity } from "./identity.ts";
 import { loadNative } from "./native/index.ts";
 import { Processes } from "./processes.ts";
 import { Runtime } from "./runtime.ts";
-import { boundaryService } from "./service.ts";
+import { boundaryService, serverOptions } from "./service.ts";
 
 /** Version of this program, in hellos; the image build puts it in. */
 const build = process.env.OPENSHELL_BUILD ?? "dev";
@@ -95,7 +95,7 @@ async function listen(
   add: (server: ReturnType<typeof createServer>) => void,
 ): Promise<{ readonly port: number; close(): Promise<void> }> {
   tls.DEFAULT_MIN_VERSION = "TLSv1.3";
-  const server = createServer();
+  const server = createServer(serverOptions);
   add(server);
   const credentials = ServerCredentials.createSsl(
     Buffer.from(identity.authority),

@@ -29,6 +29,12 @@ export interface RuntimeOptions {
 
 const { SessionRefused_Reason: Reason } = boundary;
 
+/**
+ * For killed processes to go and the exit to be acknowledged, the grace period over or not needed. With the listener's end (0.5 s) the
+ * program is gone 2 s after the grace period, before the kubelet loses patience.
+ */
+const afterGraceMs = 1_500;
+
 /** A supervisor that was not accepted. */
 export class Refused {
   readonly frame: RuntimeFrame;
@@ -100,8 +106,12 @@ export class Runtime {
     if (!result.accepted) return new Refused(Reason[result.refusal], result.message);
     this.#replace(grant.session);
     this.#session = result.state;
-    const connection = new Connection(id, () => {
-      if (this.#main.isFinal && !this.#acknowledged) this.#tellMain();
+    const connection: Connection = new Connection(id, {
+      beaten: () => {
+        if (this.#main.isFinal && !this.#acknowledged) this.#tellMain();
+      },
+      // Its call may hang in a write that nobody takes, so the loss is not left to the call's end.
+      lost: (why) => this.leave(connection, why),
     });
     this.#connection = connection;
     connection.send({ payload: { case: "hello", value: this.#hello() } });
@@ -111,14 +121,14 @@ export class Runtime {
     return connection;
   }
 
-  /** A connection's call is over. Whatever it was, without a supervisor nothing of the agent's runs. */
-  leave(connection: Connection): void {
+  /** A connection is over. Whatever it was, without a supervisor nothing of the agent's runs. */
+  leave(connection: Connection, why = "its call ended"): void {
     connection.close();
     if (this.#connection !== connection) return;
     this.#connection = undefined;
     this.#session = disconnect(this.#session, connection.id);
     if (this.#session.kind !== "lost") return;
-    this.#options.log.warn({ session: this.#session.session }, "the supervisor is lost");
+    this.#options.log.warn({ session: this.#session.session, why }, "the supervisor is lost");
     void this.#freezer.freeze("supervisor-lost", "the supervisor is not connected");
     this.#converge();
   }
@@ -179,43 +189,44 @@ export class Runtime {
 
   // --- the end ----------------------------------------------------------------------------------------------------------------
 
-  /** TERM to the tree, a grace period, KILL; then `ended` resolves. Repeated calls change nothing. */
+  /** TERM to the tree, a grace period, KILL; then `ended` resolves, at most 1.5 s after the grace period. Repeated calls change nothing. */
   async terminate(reason: string): Promise<void> {
     if (this.#ending) return;
     this.#ending = true;
     const { processes, log, graceMs = 30_000 } = this.#options;
+    const killAt = performance.now() + graceMs;
     log.info({ reason }, "ending");
     this.#session = terminate();
     this.#main.stop();
     // A process stopped for a lost supervisor may clean up; one that could reach the network may not.
     const breached = this.#freezer.has("fence-breached");
-    if (breached) {
-      processes.signalAll("SIGKILL");
-    } else {
+    if (!breached) {
       processes.signalAll("SIGTERM");
       this.#freezer.thaw("supervisor-lost");
-      if (!(await this.#gone(graceMs))) processes.signalAll("SIGKILL");
+      // Also what somebody else had stopped: a stopped process never sees its TERM and would cost the whole grace period.
+      processes.signalAll("SIGCONT");
+      await this.#gone(killAt);
     }
-    await this.#gone(2_000);
+    const endAt = Math.min(killAt, performance.now()) + afterGraceMs;
+    processes.signalAll("SIGKILL");
+    await this.#gone(endAt);
     this.#freezer.stop();
     if (this.#main.isFinal && !this.#acknowledged)
-      await this.#within(1_000, () => this.#acknowledged || !this.#connection);
+      await this.#until(endAt, () => this.#acknowledged || !this.#connection);
     this.#connection?.close();
     this.#ended.resolve(this.#main.status.exitCode ?? 0);
   }
 
-  #gone(ms: number): Promise<boolean> {
-    return this.#within(ms, () => {
+  #gone(by: number): Promise<void> {
+    return this.#until(by, () => {
       this.#options.processes.reap();
       return this.#options.processes.list().length === 0;
     });
   }
 
-  async #within(ms: number, condition: () => boolean): Promise<boolean> {
-    for (const end = performance.now() + ms; !condition(); await sleep(20)) {
-      if (performance.now() > end) return false;
-    }
-    return true;
+  /** Waits for the condition, until `by` on the monotonic clock at the latest. */
+  async #until(by: number, condition: () => boolean): Promise<void> {
+    while (!condition() && performance.now() < by) await sleep(20);
   }
 
   // --- inside -------------------------------------------------------------------------------------------------------------------

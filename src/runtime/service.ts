@@ -1,8 +1,8 @@
-import { create } from "@bufbuild/protobuf";
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import { createChannel, services, tlsKeyHash } from "../boundary/index.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
-import { boundary, type CallContext, type Implementation, statusNumber } from "../wire/index.ts";
+import { type boundary, type CallContext, type Implementation, statusNumber } from "../wire/index.ts";
 import { serveExec } from "./exec.ts";
 import { serveFiles } from "./files.ts";
 import type { Processes } from "./processes.ts";
@@ -12,6 +12,17 @@ import { serveTcp } from "./tcp.ts";
 const helloTimeoutMs = 10_000;
 /** Execs, transfers and connections at one time; more than a supervisor's gateway would relay. */
 const maxChannels = 256;
+
+/**
+ * Transport limits of the boundary's server, beside the wire's own: a peer that sends without being read holds at most one window a
+ * channel, and a connection that says nothing is closed.
+ */
+export const serverOptions = {
+  "grpc.max_concurrent_streams": 2 * maxChannels,
+  "grpc-node.flow_control_window": 1024 * 1024,
+  "grpc.keepalive_time_ms": 10_000,
+  "grpc.keepalive_timeout_ms": 10_000,
+} as const;
 
 /** openshell.boundary.v1.Boundary over a Runtime. */
 export function boundaryService(
@@ -42,8 +53,8 @@ export function boundaryService(
       };
       // However the supervisor's side ends, the session has ended.
       listen().then(
-        () => admitted.close(),
-        () => admitted.close(),
+        () => runtime.leave(admitted),
+        () => runtime.leave(admitted),
       );
       try {
         yield* admitted.frames;
@@ -53,47 +64,75 @@ export function boundaryService(
     },
 
     async *channel(requests, context) {
-      const frames = requests[Symbol.asyncIterator]();
-      const open = await firstWithin(frames, helloTimeoutMs);
-      let service: Service;
-      try {
-        if (open.payload.case !== "open") {
-          throw new OpenShellError("invalid-argument", "the first frame of a channel must open it");
-        }
-        service = serviceOf(open.payload.value.serviceId);
-        runtime.checkChannel(peerOf(context));
-        if (channels >= maxChannels) {
-          throw new OpenShellError("resource-exhausted", `the sandbox already serves ${maxChannels} channels`);
-        }
-      } catch (error) {
-        const { code, message } = OpenShellError.from(error);
-        yield { payload: { case: "refused", value: { code: statusNumber(code), message } } };
-        return;
-      }
-
+      // Counted from the first moment: calls that never say what they are for are bounded too.
       channels += 1;
-      const gone = new AbortController();
-      const { channel, outgoing } = createChannel(dataOf(frames));
-      const lost = () => {
-        const error = new OpenShellError("cancelled", "the channel was lost");
-        outgoing.end(error);
-        gone.abort(error);
-      };
-      context.signal.addEventListener("abort", lost, { once: true });
       try {
-        yield create(boundary.ChannelFrameSchema, { payload: { case: "opened", value: {} } });
-        service(channel, { signal: gone.signal, runtime, processes, home }).catch((error: unknown) => {
-          log.error({ err: error, service: open.payload.value }, "a channel failed");
-          outgoing.end(error);
-        });
-        for await (const value of outgoing) yield { payload: { case: "data", value } };
+        const frames = requests[Symbol.asyncIterator]();
+        const opened = await open(frames, context);
+        if (opened instanceof OpenShellError) {
+          const { code, message } = opened;
+          yield { payload: { case: "refused", value: { code: statusNumber(code), message } } };
+        } else {
+          yield* serve(opened, frames, context);
+        }
       } finally {
-        context.signal.removeEventListener("abort", lost);
-        gone.abort(new OpenShellError("cancelled", "the channel ended"));
         channels -= 1;
       }
     },
   };
+
+  /** What a channel is for, or why it may not be opened. */
+  async function open(
+    frames: AsyncIterator<boundary.ChannelFrame>,
+    context: CallContext,
+  ): Promise<OpenChannel | OpenShellError> {
+    try {
+      if (channels > maxChannels) {
+        throw new OpenShellError("resource-exhausted", `the sandbox already serves ${maxChannels} channels`);
+      }
+      const { payload } = await firstWithin(frames, helloTimeoutMs);
+      if (payload.case !== "open") {
+        throw new OpenShellError("invalid-argument", "the first frame of a channel must open it");
+      }
+      const { serviceId } = payload.value;
+      const service = serviceOf(serviceId);
+      runtime.checkChannel(peerOf(context));
+      return { serviceId, service };
+    } catch (error) {
+      return OpenShellError.from(error);
+    }
+  }
+
+  async function* serve(
+    { serviceId, service }: OpenChannel,
+    frames: AsyncIterator<boundary.ChannelFrame>,
+    context: CallContext,
+  ): AsyncGenerator<MessageInitShape<typeof boundary.ChannelFrameSchema>, void, undefined> {
+    const gone = new AbortController();
+    const { channel, outgoing } = createChannel(dataOf(frames));
+    const lost = () => {
+      const error = new OpenShellError("cancelled", "the channel was lost");
+      outgoing.end(error);
+      gone.abort(error);
+    };
+    context.signal.addEventListener("abort", lost, { once: true });
+    try {
+      yield { payload: { case: "opened", value: {} } };
+      service(channel, { signal: gone.signal, runtime, processes, home }).catch((error: unknown) => {
+        log.error({ err: error, service: serviceId }, "a channel failed");
+        outgoing.end(error);
+      });
+      for await (const value of outgoing) yield { payload: { case: "data", value } };
+    } finally {
+      context.signal.removeEventListener("abort", lost);
+      gone.abort(new OpenShellError("cancelled", "the channel ended"));
+    }
+  }
+}
+
+interface OpenChannel {
+  readonly serviceId: string;
+  readonly service: Service;
 }
 
 interface ServiceContext {

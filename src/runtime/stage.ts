@@ -7,7 +7,9 @@ import { identityFiles } from "./identity.ts";
 
 /**
  * The first init container, in the runtime image: brings the relocatable bundle and the identity to where the workload's containers
- * find them. Safe to repeat. `OPENSHELL_STAGE=identity` leaves the bundle out, where an image volume delivers it.
+ * find them. Safe to repeat. `OPENSHELL_STAGE=identity` leaves the bundle out, where an image volume delivers it; that volume
+ * is read-only and the same for every sandbox, so there is no passwd and no group with the sandbox's user in it then. Programs that insist on
+ * a user name (ssh, some shells' prompts) need an image that has one, or delivery by copy.
  */
 export async function stage(environment: NodeJS.ProcessEnv, log: Logger): Promise<number> {
   const parts = environment.OPENSHELL_STAGE || "all";

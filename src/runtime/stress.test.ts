@@ -1,0 +1,171 @@
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { connect as connectTcp } from "node:net";
+import { connect as connectTls } from "node:tls";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type ByteChannel, type ExecInputEvent, runExec, runtimeServerName, services } from "../boundary/index.ts";
+import { AsyncQueue } from "../common/async.ts";
+import { isRoot, RuntimeProcess, type TestSupervisor, typed } from "./_harness.ts";
+import { listProcesses } from "./process-list.ts";
+
+/** Pid of the runtime itself: where it is PID 1, the child of the unshare(1) that made its namespace. */
+function pidOf(runtime: RuntimeProcess): number {
+  const children = readFileSync(`/proc/${runtime.pid}/task/${runtime.pid}/children`, "utf8").trim();
+  return isRoot ? Number(children) : runtime.pid;
+}
+
+function residentMiB(pid: number): number {
+  return Number(/^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) / 1024;
+}
+
+describe("a tree of 200 processes that fork all the time", () => {
+  it("is frozen as a whole, and runs again but for what its own user had stopped", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using first = await runtime.supervisor(1);
+    await first.connect();
+    const branch =
+      "i=0; while [ $i -lt 9 ]; do (while :; do sleep 0.5; done) & i=$((i+1)); done; while :; do /bin/true; done";
+    const bomb = `n=0; while [ $n -lt 10 ]; do (${branch}) & n=$((n+1)); done; wait`;
+    first.launch({ command: ["sh", "-c", bomb] });
+    const tree = () => listProcesses(pidOf(runtime));
+    await expect.poll(() => tree().length, { timeout: 30_000 }).toBeGreaterThanOrEqual(190);
+    const stop = "sleep 5000 > /dev/null 2>&1 & until grep -q 5000 /proc/$!/cmdline; do :; done; kill -STOP $!";
+    const user = await first.exec(["sh", "-c", stop]);
+    expect(user.code).toBe(0);
+    const stoppedByUser = () => tree().filter(({ pid }) => commandOf(pid) === "sleep 5000");
+    await expect.poll(() => stoppedByUser().map(({ state }) => state)).toEqual(["T"]);
+
+    first.disconnect();
+    await expect.poll(() => tree().filter(({ state }) => state !== "T").length, { timeout: 20_000 }).toBe(0);
+    const frozen = tree().map(({ pid }) => pid);
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    expect(tree().map(({ pid, state }) => [pid, state])).toEqual(frozen.map((pid) => [pid, "T"]));
+
+    await using second = await runtime.supervisor(2);
+    await second.connect();
+    await expect.poll(() => tree().filter(({ state }) => state === "T").length, { timeout: 20_000 }).toBe(1);
+    expect(stoppedByUser().map(({ state }) => state)).toEqual(["T"]);
+  });
+});
+
+function commandOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").join(" ").trim();
+  } catch {
+    return "";
+  }
+}
+
+describe("at the limits", () => {
+  let runtime: RuntimeProcess;
+  let supervisor: TestSupervisor;
+  beforeAll(async () => {
+    runtime = await RuntimeProcess.start();
+    supervisor = await runtime.supervisor();
+    await supervisor.connect();
+  });
+  afterAll(async () => {
+    await supervisor?.[Symbol.asyncDispose]();
+    await runtime?.[Symbol.asyncDispose]();
+  });
+
+  it("an exec takes 1,024 arguments of 256 KiB in all, one of 32 KiB, and as much environment", async () => {
+    const args = [..."x".repeat(1_021)].map((_, index) => String(index).padEnd(219, "."));
+    const command = ["sh", "-c", 'printf "%s %s" $# "$VALUE" | wc -c', ...args, "y".repeat(32 * 1024)];
+    const value = "v".repeat(32 * 1024);
+    const filler = Object.fromEntries(Array.from({ length: 7 }, (_, index) => [`FILLER_${index}`, value]));
+    const result = await supervisor.exec(command.slice(0, 1_024), { environment: { VALUE: value, ...filler } });
+    expect(result).toEqual({ stdout: `${"1020 ".length + value.length}\n`, stderr: "", code: 0 });
+  });
+
+  it("an argument that no kernel takes is answered with 126 and why", async () => {
+    const result = await supervisor.exec(["true", "x".repeat(200 * 1024)], { noLoginShell: true });
+    expect(result).toMatchObject({ code: 126, stderr: expect.stringContaining("Argument list too long") });
+  });
+
+  it("an exec takes 4 MiB of standard input", async () => {
+    const input = typed(...Array.from({ length: 4 }, () => "x".repeat(1024 * 1024)));
+    expect((await supervisor.exec(["wc", "-c"], { input })).stdout.trim()).toBe(String(4 * 1024 * 1024));
+  });
+
+  it("terminals are resized while they end, and dropped while they are resized", async () => {
+    const race = async (index: number) => {
+      const input = new AsyncQueue<ExecInputEvent>(1_000);
+      const channel = await supervisor.channel(services.exec);
+      const running = runExec(channel, { command: ["sh", "-c", "echo up; exit 3"], tty: true }, input);
+      let code = -1;
+      for await (const event of running) {
+        if (event.kind === "exit") code = event.code;
+        else for (let size = 1; size <= 50; size += 1) input.offer({ kind: "resize", columns: size, rows: size });
+        if (index % 3 === 0) break;
+      }
+      input.end();
+      return index % 3 === 0 ? 3 : code;
+    };
+    const codes = await Promise.all(Array.from({ length: 30 }, (_, index) => race(index)));
+    expect(new Set(codes)).toEqual(new Set([3]));
+    expect((await supervisor.exec(["true"])).code).toBe(0);
+  });
+});
+
+describe("a peer that means harm", () => {
+  it("costs little memory and no service, whatever it sends", async () => {
+    await using runtime = await RuntimeProcess.start();
+    const certificate = await runtime.generation.supervisorCertificate();
+    await using supervisor = await runtime.supervisor(1, { certificate });
+    await supervisor.connect();
+    expect((await supervisor.exec(["true"])).code).toBe(0);
+    const before = residentMiB(pidOf(runtime));
+
+    // Bytes that are no TLS, and after the handshake bytes that are no HTTP/2.
+    for (let round = 0; round < 20; round += 1) {
+      const plain = connectTcp({ host: "127.0.0.1", port: runtime.port });
+      plain.on("error", () => {});
+      plain.end(randomBytes(10_000));
+      plain.resume();
+      await once(plain, "close");
+      const secure = connectTls({
+        host: "127.0.0.1",
+        port: runtime.port,
+        servername: runtimeServerName(runtime.generation.id),
+        ca: runtime.generation.authority.certPem,
+        cert: certificate.certPem,
+        key: certificate.keyPem,
+        ALPNProtocols: ["h2"],
+      });
+      secure.on("error", () => {});
+      secure.end(randomBytes(100_000));
+      secure.resume();
+      await once(secure, "close");
+    }
+
+    // Execs that are no messages, or say that a gigabyte follows.
+    for (const bytes of [randomBytes(1_000), Buffer.from([0xff, 0xff, 0xff, 0xff, 0x07])]) {
+      const channel = await supervisor.channel(services.exec);
+      await channel.write(bytes);
+      const answer: Uint8Array[] = [];
+      for await (const chunk of channel.readable) answer.push(chunk);
+      expect(Buffer.concat(answer).length).toBeGreaterThan(0);
+    }
+
+    // A thousand channels at once; each that is opened is stuffed with input that its program never reads.
+    const attempts = await Promise.allSettled(Array.from({ length: 1_000 }, () => supervisor.channel(services.files)));
+    const opened = attempts.filter((one): one is PromiseFulfilledResult<ByteChannel> => one.status === "fulfilled");
+    const refused = attempts.filter((one) => one.status === "rejected");
+    expect(opened.length).toBeLessThanOrEqual(256);
+    expect(refused.length).toBeGreaterThan(0);
+    expect(
+      refused
+        .map(({ reason }) => `${reason.code} ${reason.message}`)
+        .filter((one) => !one.startsWith("resource-exhausted ")),
+    ).toEqual([]);
+    for (const { value } of opened) value.abort(new Error("the test leaves"));
+
+    await expect
+      .poll(async () => (await supervisor.exec(["true"]).catch(() => undefined))?.code, { timeout: 30_000 })
+      .toBe(0);
+    expect(residentMiB(pidOf(runtime)) - before).toBeLessThan(200);
+    expect(supervisor.frames.some((one) => one?.case === "refused")).toBe(false);
+  });
+});
