@@ -115,6 +115,14 @@ export const labels = () => z.record(ownKey, labelValue);
 /** Annotations that an operator adds to a Pod. */
 export const annotations = () => z.record(ownKey, z.string());
 
+const extendedName = "an extended resource such as nvidia.com/gpu, outside kubernetes.io/";
+
+/** Name of an extended resource: what a device plugin calls its devices. */
+export const extendedResource = () =>
+  z.string().refine((key) => key.includes("/") && isQualifiedName(key) && !/(^|\.)kubernetes\.io\//.test(key), {
+    error: extendedName,
+  });
+
 export const nodeSelector = () => z.record(qualifiedName, labelValue);
 
 /** A Kubernetes toleration as the Pod spec has it. */

@@ -6,6 +6,7 @@ import {
   dnsLabelName,
   duration,
   endpoint,
+  extendedResource,
   image,
   labels,
   nodeSelector,
@@ -111,6 +112,22 @@ const sandboxRuntime = z.strictObject({
   ),
 });
 
+const supervisorReplacement = z.strictObject({
+  mode: setting(
+    z.enum(["resume", "terminate"]).default("resume"),
+    "What the loss of a supervisor means for a running generation. resume: the agent's processes are frozen until the next supervisor is there. terminate: the generation ends with reason SupervisorLost.",
+  ),
+  window_seconds: setting(
+    z.int().min(10).max(86_400).default(300),
+    "How long a running workload may wait for its next supervisor to run; afterwards the generation ends with reason SupervisorLost.",
+    { unit: "seconds" },
+  ),
+  max_per_hour: setting(
+    z.int().min(1).max(1000).default(10),
+    "Supervisors of one generation that may be replaced within an hour; one more ends it with reason SupervisorLost.",
+  ),
+});
+
 const admission = z.strictObject({
   allowed_image_rewrites: setting(
     z.record(z.string().min(1), z.string().min(1)).default({}),
@@ -193,6 +210,11 @@ export const kubernetesSchema = z
       "Resources of workload containers whose caller asks for none.",
       { pending: "Pending while no node has the requested resources free." },
     ),
+    gpu_resource_name: setting(
+      extendedResource().default("nvidia.com/gpu"),
+      "Extended resource that a request for GPUs asks for, as the device plugin of the nodes calls it.",
+      { example: "amd.com/gpu", pending: "Pending while the nodes' GPUs are taken; refused when no node has as many." },
+    ),
     ...prefixed("supervisor_", placement("supervisor")),
     ...prefixed("workload_", placement("workload")),
     app_armor_profile: setting(
@@ -242,6 +264,10 @@ export const kubernetesSchema = z
       "Accept a caller's driver_config (node selector, tolerations, classes, resources, volumes).",
     ),
     sandbox_runtime: setting(sandboxRuntime.prefault({}), "The pair."),
+    supervisor_replacement: setting(
+      supervisorReplacement.prefault({}),
+      "What happens when a supervisor is lost while its workload runs.",
+    ),
     admission: setting(admission.prefault({}), "What admission of the cluster may change in a Pod."),
   })
   .meta({
