@@ -56,6 +56,8 @@ export interface RenderOptions {
   readonly presets?: readonly string[];
   readonly chart?: string;
   readonly skipSchema?: boolean;
+  /** What `--api-versions` names, e.g. `apps/v1/Deployment`. With that one the chart takes the rendering for one of a real cluster. */
+  readonly apis?: readonly string[];
 }
 
 /** `helm template openshell … -n openshell`; @throws with Helm's own words when it refuses. */
@@ -66,9 +68,11 @@ export function template(program: string, options: RenderOptions = {}): string {
     writeFileSync(file, yamlOf(options.values ?? {}));
     const presets = (options.presets ?? []).flatMap((name) => ["-f", join(repository, "values", `${name}.yaml`)]);
     const flags = options.skipSchema ? ["--skip-schema-validation"] : [];
+    const apis = (options.apis ?? []).flatMap((api) => ["--api-versions", api]);
     const result = helm(
       program,
       "template",
+      ...apis,
       // A Helm from `go install` thinks that it talks to Kubernetes 1.20.
       "--kube-version=1.34.0",
       "openshell",
@@ -118,8 +122,21 @@ export function refusal(program: string, options: RenderOptions): string | undef
   }
 }
 
+/** The one sentence with which a guard of the chart refuses; undefined when none does. */
+export function sentenceOf(program: string, options: RenderOptions): string | undefined {
+  return /execution error at \([^)]*\): (.*)/.exec(refusal(program, options) ?? "")?.[1];
+}
+
 export function find(objects: readonly Rendered[], kind: string, name?: string): Rendered {
   const found = objects.find((object) => object.kind === kind && (name === undefined || object.metadata.name === name));
   if (found === undefined) throw new Error(`no ${kind} ${name ?? ""} was rendered`);
   return found;
+}
+
+/** The Pod specs in a rendered object. */
+// biome-ignore lint/suspicious/noExplicitAny: a rendered Pod spec
+export function podsOf({ kind, spec }: Rendered): any[] {
+  if (kind === "StatefulSet" || kind === "Job") return [spec.template.spec];
+  if (kind === "CronJob") return [spec.jobTemplate.spec.template.spec];
+  return kind === "Pod" ? [spec] : [];
 }

@@ -11,6 +11,7 @@ import {
   helm,
   helmPrograms,
   objectsOf,
+  podsOf,
   type Rendered,
   refusal,
   render,
@@ -84,18 +85,22 @@ describeWithHelm("a rendered chart", () => {
         "ClusterRole -/openshell-driver-openshell",
         "ClusterRoleBinding -/openshell-driver-openshell",
         "ConfigMap openshell/openshell-config",
+        "CronJob openshell/openshell-renew",
         "Job openshell/openshell-pki",
         "Namespace -/openshell-sandboxes",
         "NetworkPolicy openshell/openshell",
         "PersistentVolumeClaim openshell/openshell-data",
         "Role openshell-sandboxes/openshell-driver",
         "Role openshell/openshell-pki",
+        "Role openshell/openshell-renew",
         "RoleBinding openshell-sandboxes/openshell-driver",
         "RoleBinding openshell/openshell-pki",
+        "RoleBinding openshell/openshell-renew",
         "Service openshell/openshell",
         "ServiceAccount openshell-sandboxes/openshell-sandbox",
         "ServiceAccount openshell/openshell",
         "ServiceAccount openshell/openshell-pki",
+        "ServiceAccount openshell/openshell-renew",
         "StatefulSet openshell/openshell",
       ].sort(),
     );
@@ -103,20 +108,16 @@ describeWithHelm("a rendered chart", () => {
 
   it("keeps every Pod within Pod Security `restricted`, in every preset", () => {
     for (const preset of presets) {
-      const pods = render(program, { presets: [preset] }).filter(
-        ({ kind }) => kind === "StatefulSet" || kind === "Job",
-      );
-      expect(pods).toHaveLength(2);
-      for (const { spec, kind } of pods)
-        expect(restrictedViolations(spec.template.spec), `${preset} ${kind}`).toEqual([]);
+      const pods = render(program, { presets: [preset] }).flatMap((object) => podsOf(object));
+      expect(pods.length).toBeGreaterThanOrEqual(1);
+      for (const pod of pods) expect(restrictedViolations(pod), preset).toEqual([]);
     }
   });
 
   it("gives every container requests, and no Pod the environment of the Services", () => {
-    for (const { spec, kind } of objects) {
-      if (kind !== "StatefulSet" && kind !== "Job") continue;
-      expect(spec.template.spec.enableServiceLinks).toBe(false);
-      for (const container of spec.template.spec.containers)
+    for (const pod of objects.flatMap((object) => podsOf(object))) {
+      expect(pod.enableServiceLinks).toBe(false);
+      for (const container of pod.containers)
         expect(container.resources.requests).toMatchObject({ cpu: expect.any(String), memory: expect.any(String) });
     }
   });
@@ -139,6 +140,7 @@ describeWithHelm("a rendered chart", () => {
       "ClusterRole/openshell-driver-openshell",
       "Role/openshell-driver",
       "Role/openshell-pki",
+      "Role/openshell-renew",
     ]);
   });
 
@@ -165,48 +167,6 @@ describeWithHelm("a rendered chart", () => {
   it("keeps the sandboxes' namespace and the store on uninstall", () => {
     for (const kind of ["Namespace", "PersistentVolumeClaim"])
       expect(find(objects, kind).metadata.annotations).toMatchObject({ "helm.sh/resource-policy": "keep" });
-  });
-
-  it("makes the keys before everything else, with rights that end with the hook", () => {
-    for (const object of objects.filter(({ metadata }) => metadata.name === "openshell-pki")) {
-      expect(object.metadata.annotations, object.kind).toMatchObject({
-        "helm.sh/hook": "pre-install,pre-upgrade",
-        "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded",
-      });
-    }
-    expect(find(objects, "Job").spec.template.spec.containers[0].args).toEqual([
-      "pki",
-      "converge",
-      "--namespace=openshell",
-      "--prefix=openshell",
-      "--dns-name=openshell",
-      "--dns-name=openshell.openshell",
-      "--dns-name=openshell.openshell.svc",
-      "--dns-name=openshell.openshell.svc.cluster.local",
-      "--dns-name=localhost",
-      "--ip-address=127.0.0.1",
-    ]);
-  });
-
-  it("gives the hook the names, addresses and Secrets that an operator gave", () => {
-    const values = {
-      pkiInitJob: { serverDnsNames: ["gw.example.com"], serverIpAddresses: ["10.0.0.1"] },
-      server: { keysSecretName: "my-keys" },
-      gatewayConfig: { "openshell.gateway": { server_sans: ["san.example.com"] } },
-    };
-    const given = render(program, { values });
-    expect(find(given, "Job").spec.template.spec.containers[0].args).toEqual(
-      expect.arrayContaining([
-        "--dns-name=gw.example.com",
-        "--dns-name=san.example.com",
-        "--ip-address=10.0.0.1",
-        "--skip=openshell-keys",
-      ]),
-    );
-    expect(find(given, "StatefulSet").spec.template.spec.volumes).toContainEqual({
-      name: "keys",
-      secret: { secretName: "my-keys", defaultMode: 0o440 },
-    });
   });
 
   it("mounts no certificates where TLS is off", () => {
@@ -396,14 +356,6 @@ describeWithHelm("a guard", () => {
   it.each([
     [{ replicaCount: 2 }, "replicaCount must be 1: the gateway keeps its store in a file that one process owns"],
     [
-      { pkiInitJob: { enabled: false }, server: { jwtSecretName: "a", keysSecretName: "b" } },
-      "pkiInitJob.enabled is false, so nothing makes certificates: give server.tls.certSecretName and server.tls.clientCaSecretName, or set server.disableTls to true for development",
-    ],
-    [
-      { pkiInitJob: { enabled: false }, server: { tls: { certSecretName: "a", clientCaSecretName: "b" } } },
-      "pkiInitJob.enabled is false, so nothing makes keys: give server.jwtSecretName and server.keysSecretName",
-    ],
-    [
       { service: { healthPort: 8080 } },
       "service.healthPort and service.port are the same; give service.healthPort another port",
     ],
@@ -437,15 +389,6 @@ describeWithHelm("a guard", () => {
     ],
   ])("refuses %j", (values, sentence) => {
     expect(refusal(program, { values })).toContain(sentence);
-  });
-
-  it("lets everything be given by hand", () => {
-    const server = { tls: { certSecretName: "a", clientCaSecretName: "b" }, jwtSecretName: "c", keysSecretName: "d" };
-    expect(
-      render(program, { values: { pkiInitJob: { enabled: false }, server } }).filter(
-        ({ metadata }) => metadata.annotations?.["helm.sh/hook"],
-      ),
-    ).toEqual([]);
   });
 });
 

@@ -2,8 +2,10 @@
 import { App, Chart } from "cdk8s";
 import type { Construct } from "constructs";
 import packageJson from "../../package.json" with { type: "json" };
+import { CertManagerPki } from "./cert-manager.ts";
 import {
   GatewayConfigMap,
+  GatewayDisruptionBudget,
   GatewayNetworkPolicy,
   GatewayService,
   GatewayServiceAccount,
@@ -14,9 +16,10 @@ import { tomlHelpers } from "./gateway-toml.ts";
 import { checkGuards, guardHelpers } from "./guards.ts";
 import { imageHelpers } from "./images.ts";
 import { type Helper, isHelmObject, printBlock } from "./layer/index.ts";
+import { GatewayServiceMonitor } from "./monitoring.ts";
 import { nameHelpers } from "./names.ts";
 import { notes } from "./notes.ts";
-import { PkiHook } from "./pki.ts";
+import { PkiHook, PkiRenewal } from "./pki.ts";
 import { DriverRights } from "./rbac.ts";
 import { SandboxNamespace, SandboxServiceAccount } from "./sandboxes.ts";
 import { valuesJsonSchema, valuesYaml } from "./values-yaml.ts";
@@ -27,13 +30,19 @@ const templates: Readonly<Record<string, (scope: Construct) => void>> = {
   namespace: (scope) => new SandboxNamespace(scope, "sandboxes"),
   "network-policy": (scope) => new GatewayNetworkPolicy(scope, "gateway"),
   "persistent-volume-claim": (scope) => new GatewayVolume(scope, "gateway"),
-  pki: (scope) => new PkiHook(scope, "pki"),
+  "pod-disruption-budget": (scope) => new GatewayDisruptionBudget(scope, "gateway"),
+  "cert-manager": (scope) => new CertManagerPki(scope, "pki"),
+  pki: (scope) => {
+    new PkiHook(scope, "hook");
+    new PkiRenewal(scope, "renewal");
+  },
   rbac: (scope) => new DriverRights(scope, "driver"),
   service: (scope) => new GatewayService(scope, "gateway"),
   "service-accounts": (scope) => {
     new GatewayServiceAccount(scope, "gateway");
     new SandboxServiceAccount(scope, "sandboxes");
   },
+  "service-monitor": (scope) => new GatewayServiceMonitor(scope, "gateway"),
   "stateful-set": (scope) => new GatewayStatefulSet(scope, "gateway"),
 };
 

@@ -7,6 +7,8 @@ import { images, pullPolicy } from "./images.ts";
 import {
   and,
   call,
+  choose,
+  each,
   entries,
   HelmObject,
   helm,
@@ -14,6 +16,8 @@ import {
   not,
   notEqual,
   optional,
+  orElse,
+  type Ref,
   render,
   renderLines,
 } from "./layer/index.ts";
@@ -28,6 +32,7 @@ import {
   secretVolume,
   unlessEmpty,
 } from "./pods.ts";
+import type { ChartValues } from "./values-schema.ts";
 
 const hasTls = not(values.server.disableTls);
 const hasMetrics = more(values.service.metricsPort, 0);
@@ -82,12 +87,16 @@ export class GatewayService extends Construct {
         metadata: { name: render(fullname), namespace, labels, annotations: unlessEmpty(values.service.annotations) },
         spec: {
           type: render(values.service.type),
+          externalTrafficPolicy: unlessEmpty(values.service.externalTrafficPolicy),
+          loadBalancerClass: unlessEmpty(values.service.loadBalancerClass),
+          loadBalancerSourceRanges: unlessEmpty(values.service.loadBalancerSourceRanges) as string[],
           ports: [
             {
               name: "grpc",
               port: render(values.service.port),
               targetPort: port("grpc"),
               protocol: "TCP",
+              appProtocol: render(orElse(values.service.appProtocol, choose(hasTls, "https", "kubernetes.io/h2c"))),
               nodePort: optional(
                 and(isReachableFromOutside, more(values.service.nodePort, 0)),
                 render(values.service.nodePort),
@@ -116,9 +125,14 @@ export class GatewayVolume extends Construct {
       kind: "PersistentVolumeClaim",
       when: call("empty", values.persistence.existingClaim),
       manifest: {
-        metadata: { name: render(names.data), namespace, labels, annotations: { "helm.sh/resource-policy": "keep" } },
+        metadata: {
+          name: render(names.data),
+          namespace,
+          labels,
+          annotations: { ...entries(values.persistence.annotations), "helm.sh/resource-policy": "keep" },
+        },
         spec: {
-          accessModes: ["ReadWriteOnce"],
+          accessModes: [render(values.persistence.accessMode)],
           storageClassName: unlessEmpty(values.persistence.storageClassName),
           resources: { requests: { storage: quantity(values.persistence.size) } },
         },
@@ -194,7 +208,12 @@ export class GatewayStatefulSet extends Construct {
   }
 
   private container(): k8s.Container {
-    const probe = (path: string): k8s.Probe => ({ httpGet: { path, port: port("health") } });
+    const probe = (path: string, of: Ref<ChartValues["probes"]["startup"]>): k8s.Probe => ({
+      httpGet: { path, port: port("health") },
+      periodSeconds: render(of.periodSeconds),
+      timeoutSeconds: render(of.timeoutSeconds),
+      failureThreshold: render(of.failureThreshold),
+    });
     return {
       name: "gateway",
       image: render(images.gateway),
@@ -205,9 +224,11 @@ export class GatewayStatefulSet extends Construct {
         { name: "health", containerPort: render(values.service.healthPort), protocol: "TCP" },
         optional(hasMetrics, { name: "metrics", containerPort: render(values.service.metricsPort), protocol: "TCP" }),
       ],
-      startupProbe: { ...probe("/healthz"), periodSeconds: 1, failureThreshold: 60 },
-      livenessProbe: { ...probe("/healthz"), periodSeconds: 10, timeoutSeconds: 3, failureThreshold: 6 },
-      readinessProbe: { ...probe("/readyz"), periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 3 },
+      env: unlessEmpty(values.extraEnv) as unknown as k8s.EnvVar[],
+      startupProbe: probe("/healthz", values.probes.startup),
+      livenessProbe: probe("/healthz", values.probes.liveness),
+      readinessProbe: probe("/readyz", values.probes.readiness),
+      lifecycle: unlessEmpty(values.lifecycle) as k8s.Lifecycle,
       resources: resources(values.resources),
       securityContext: containerSecurity,
       volumeMounts: [
@@ -219,6 +240,7 @@ export class GatewayStatefulSet extends Construct {
         { name: "keys", mountPath: mounts.keys, readOnly: true },
         { name: "data", mountPath: mounts.data },
         { name: "tmp", mountPath: mounts.tmp },
+        each(values.extraVolumeMounts, (mount) => render(mount) as unknown as k8s.VolumeMount),
       ],
     };
   }
@@ -227,11 +249,35 @@ export class GatewayStatefulSet extends Construct {
     return [
       { name: "config", configMap: { name: render(names.config) } },
       optional(hasTls, secretVolume("server-tls", secretName(secrets.serverTls))),
-      optional(hasTls, secretVolume("client-ca", secretName(secrets.clientCa))),
+      optional(hasTls, secretVolume("client-ca", secretName(secrets.clientCa), ["ca.crt"])),
       secretVolume("jwt", secretName(secrets.jwt)),
       secretVolume("keys", secretName(secrets.keys)),
       { name: "data", persistentVolumeClaim: { claimName: render(names.data) } },
       { name: "tmp", emptyDir: { sizeLimit: quantity("64Mi") } },
+      each(values.extraVolumes, (volume) => render(volume) as unknown as k8s.Volume),
     ];
+  }
+}
+
+/**
+ * Lets a node be drained at any time: one replica is never more than maxUnavailable 1, and a gateway that is not ready may go too. A
+ * stricter budget could not be met by one replica and would block every drain.
+ */
+export class GatewayDisruptionBudget extends Construct {
+  constructor(scope: Construct, id: string) {
+    super(scope, id);
+    new HelmObject<k8s.KubePodDisruptionBudgetProps>(this, "budget", {
+      apiVersion: "policy/v1",
+      kind: "PodDisruptionBudget",
+      when: values.podDisruptionBudget.enabled,
+      manifest: {
+        metadata: { name: render(fullname), namespace, labels },
+        spec: {
+          maxUnavailable: port(1),
+          unhealthyPodEvictionPolicy: "AlwaysAllow",
+          selector: { matchLabels: selectorLabels("gateway") },
+        },
+      },
+    });
   }
 }

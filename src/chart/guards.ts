@@ -1,14 +1,18 @@
 /** Refusals at render time: each is one sentence with the remedy. */
-import { type Condition, settingRules } from "../config/index.ts";
+import { type Condition, reservedPrefixes, settingRules } from "../config/index.ts";
+import { type ChartGuard, isEmpty, needsApi, refuseKeys, refuseNames } from "./_guard.ts";
 import { values } from "./_values.ts";
+import { certManagerGuards } from "./cert-manager.ts";
 import { effective, effectiveConfig } from "./gateway-toml.ts";
 import {
   and,
+  type Block,
   call,
   type Expr,
   equal,
   guard,
   Helper,
+  more,
   not,
   notEqual,
   or,
@@ -19,32 +23,13 @@ import {
   variable,
 } from "./layer/index.ts";
 
-interface ChartGuard {
-  readonly refusedWhen: Expr<boolean>;
-  readonly sentence: string;
-}
+import { pkiGuards } from "./pki.ts";
 
 /** Combinations of values that are refused. Those of settings come from src/config. */
 export const chartGuards: readonly ChartGuard[] = [
   {
     refusedWhen: notEqual(toJson(values.replicaCount), "1"),
     sentence: "replicaCount must be 1: the gateway keeps its store in a file that one process owns",
-  },
-  {
-    refusedWhen: and(
-      not(values.pkiInitJob.enabled),
-      not(values.server.disableTls),
-      or(call("empty", values.server.tls.certSecretName), call("empty", values.server.tls.clientCaSecretName)),
-    ),
-    sentence:
-      "pkiInitJob.enabled is false, so nothing makes certificates: give server.tls.certSecretName and server.tls.clientCaSecretName, or set server.disableTls to true for development",
-  },
-  {
-    refusedWhen: and(
-      not(values.pkiInitJob.enabled),
-      or(call("empty", values.server.jwtSecretName), call("empty", values.server.keysSecretName)),
-    ),
-    sentence: "pkiInitJob.enabled is false, so nothing makes keys: give server.jwtSecretName and server.keysSecretName",
   },
   {
     refusedWhen: equal(toJson(values.service.healthPort), toJson(values.service.port)),
@@ -59,10 +44,80 @@ export const chartGuards: readonly ChartGuard[] = [
       "service.metricsPort is the same as service.port or service.healthPort; give it another port, or 0 for none",
   },
   {
-    refusedWhen: and(not(values.serviceAccount.create), call("empty", values.serviceAccount.name)),
+    refusedWhen: and(not(values.serviceAccount.create), isEmpty(values.serviceAccount.name)),
     sentence:
       "serviceAccount.create is false: name the existing ServiceAccount in serviceAccount.name, or the namespace's default would get the gateway's rights",
   },
+  {
+    refusedWhen: and(equal(values.service.type, "ClusterIP"), more(values.service.nodePort, 0)),
+    sentence:
+      "service.nodePort has no effect while service.type is ClusterIP; set service.type to NodePort or LoadBalancer, or service.nodePort to 0",
+  },
+  {
+    refusedWhen: and(equal(values.service.type, "ClusterIP"), not(isEmpty(values.service.externalTrafficPolicy))),
+    sentence:
+      "service.externalTrafficPolicy has no effect while service.type is ClusterIP; set service.type to NodePort or LoadBalancer, or remove service.externalTrafficPolicy",
+  },
+  {
+    refusedWhen: and(
+      notEqual(values.service.type, "LoadBalancer"),
+      or(not(isEmpty(values.service.loadBalancerClass)), not(isEmpty(values.service.loadBalancerSourceRanges))),
+    ),
+    sentence:
+      "service.loadBalancerClass and service.loadBalancerSourceRanges need service.type LoadBalancer; set it, or remove them",
+  },
+  {
+    refusedWhen: and(values.serviceMonitor.enabled, not(more(values.service.metricsPort, 0))),
+    sentence:
+      "serviceMonitor.enabled is true, but service.metricsPort is 0, so there is nothing to scrape; give service.metricsPort a port, or set serviceMonitor.enabled to false",
+  },
+  needsApi(
+    true,
+    "Sandbox",
+    ["agents.x-k8s.io/v1beta1", "agents.x-k8s.io/v1alpha1"],
+    ", from which every workload Pod comes: install Agent Sandbox first",
+  ),
+  needsApi(
+    values.serviceMonitor.enabled,
+    "ServiceMonitor",
+    ["monitoring.coreos.com/v1"],
+    ", which serviceMonitor.enabled asks for: install the Prometheus operator, or set serviceMonitor.enabled to false",
+  ),
+];
+
+const ownLabels = "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by)|helm\\.sh/chart)$";
+const reserved = `^(${reservedPrefixes.map((prefix) => prefix.replaceAll(".", "\\.")).join("|")})`;
+const ownKey = "is written by the chart itself; remove it";
+const reservedKey = "has a prefix that only OpenShell and Agent Sandbox write; choose another";
+
+/** Keys and names that the chart or the gateway writes itself. */
+const collisions: Block = [
+  ...[
+    ["commonLabels", values.commonLabels] as const,
+    ["podLabels", values.podLabels] as const,
+    ["serviceMonitor.labels", values.serviceMonitor.labels] as const,
+  ].flatMap(([name, map]) => [refuseKeys(name, map, ownLabels, ownKey), refuseKeys(name, map, reserved, reservedKey)]),
+  refuseKeys("persistence.annotations", values.persistence.annotations, "^helm\\.sh/resource-policy$", ownKey),
+  refuseKeys("podAnnotations", values.podAnnotations, "^checksum/gateway-config$", ownKey),
+  refuseKeys("sandboxNamespace.labels", values.sandboxNamespace.labels, ownLabels, ownKey),
+  refuseKeys(
+    "sandboxNamespace.labels",
+    values.sandboxNamespace.labels,
+    "^pod-security\\.kubernetes\\.io/(enforce|warn|audit)$",
+    "comes from sandboxNamespace.podSecurity; set that instead",
+  ),
+  refuseNames(
+    "extraEnv",
+    values.extraEnv,
+    "^OPENSHELL_",
+    "would override what the chart and gatewayConfig decide; set it in gatewayConfig",
+  ),
+  refuseNames(
+    "extraVolumes",
+    values.extraVolumes,
+    "^(config|server-tls|client-ca|jwt|keys|data|tmp)$",
+    "is the name of a volume of the chart; choose another",
+  ),
 ];
 
 /** A condition on settings, on the effective configuration. */
@@ -90,7 +145,10 @@ function settingGuards(config: Variable<Record<string, unknown>>): Statement[] {
 const guardsHelper = new Helper("openshell.guards", () => {
   const config = variable<Record<string, unknown>>("config", effectiveConfig);
   return [
-    ...chartGuards.map(({ refusedWhen, sentence }) => guard(refusedWhen, sentence)),
+    ...[...chartGuards, ...pkiGuards, ...certManagerGuards].map(({ refusedWhen, sentence }) =>
+      guard(refusedWhen, sentence),
+    ),
+    ...collisions,
     config.declaration,
     ...settingGuards(config),
   ];

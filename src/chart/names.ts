@@ -3,12 +3,15 @@
 import { values } from "./_values.ts";
 import type { Ref } from "./layer/index.ts";
 import {
+  and,
   call,
   choose,
   type Expr,
   entries,
   Helper,
   helm,
+  type Input,
+  or,
   orElse,
   output,
   render,
@@ -46,26 +49,63 @@ export const names = {
   config: derived("config"),
   data: orElse(values.persistence.existingClaim, derived("data")),
   pki: derived("pki"),
+  // A CronJob's name ends at 52 characters.
+  renewal: derived("renew"),
+  certManagerCa: derived("ca-cert"),
+  certManagerServer: derived("server-cert"),
+  certManagerClient: derived("client-cert"),
   driver: derived("driver"),
   clusterRole: text`${fullname}-driver-${helm.releaseNamespace}`,
   gatewayServiceAccount: serviceAccountName(values.serviceAccount, fullname),
   sandboxServiceAccount: serviceAccountName(values.sandboxServiceAccount, derived("sandbox")),
-  clientTlsSecret: derived("client-tls"),
+  clientTlsSecret: choose(values.certManager.enabled, derived("client-cert"), derived("client-tls")),
 } as const;
 
-/** Secrets of the gateway: what the hook makes, and what an operator may give instead. */
+/** Secrets of the gateway: what the hook or cert-manager makes, and what an operator may give instead. */
 export const secrets = {
-  serverTls: { made: derived("server-tls"), given: values.server.tls.certSecretName },
-  clientCa: { made: derived("server-client-ca"), given: values.server.tls.clientCaSecretName },
+  serverTls: {
+    made: choose(values.certManager.enabled, names.certManagerServer, derived("server-tls")),
+    given: values.server.tls.certSecretName,
+  },
+  // Of the client's Secret only ca.crt is mounted: the authority that signed it.
+  clientCa: {
+    made: choose(values.certManager.enabled, names.certManagerClient, derived("server-client-ca")),
+    given: values.server.tls.clientCaSecretName,
+  },
   jwt: { made: derived("jwt-keys"), given: values.server.jwtSecretName },
   keys: { made: derived("keys"), given: values.server.keysSecretName },
 } as const;
+
+/** Every Secret that the hook can make, and when something else makes it or nobody could use it. */
+export const hookSecrets: readonly { readonly name: Expr<string>; readonly skippedWhen: Expr<unknown> }[] = [
+  {
+    name: derived("ca"),
+    skippedWhen: or(values.certManager.enabled, and(secrets.serverTls.given, secrets.clientCa.given)),
+  },
+  { name: derived("server-tls"), skippedWhen: or(values.certManager.enabled, secrets.serverTls.given) },
+  { name: derived("server-client-ca"), skippedWhen: or(values.certManager.enabled, secrets.clientCa.given) },
+  // The hook's own authority could not sign for the one that was given.
+  { name: derived("client-tls"), skippedWhen: or(values.certManager.enabled, secrets.clientCa.given) },
+  { name: derived("jwt-keys"), skippedWhen: secrets.jwt.given },
+  { name: derived("keys"), skippedWhen: secrets.keys.given },
+];
 
 export const secretName = (of: (typeof secrets)[keyof typeof secrets]) => orElse(of.given, of.made);
 
 function serviceAccountName(of: Ref<ChartValues["serviceAccount"]>, whenMade: Expr<string>): Expr<string> {
   return orElse(of.name, choose(of.create, whenMade, "default"));
 }
+
+const service = text`${fullname}.${helm.releaseNamespace}`;
+
+/** The names under which the gateway is reached inside the cluster, and through a port-forward. */
+export const internalDnsNames: readonly Input<string>[] = [
+  fullname,
+  service,
+  text`${service}.svc`,
+  text`${service}.svc.cluster.local`,
+  "localhost",
+];
 
 export type Component = "gateway" | "pki" | "sandbox";
 

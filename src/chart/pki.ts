@@ -1,22 +1,63 @@
 import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
+import { type ChartGuard, isEmpty } from "./_guard.ts";
 import { values } from "./_values.ts";
 import { effective } from "./gateway-toml.ts";
 import { images, pullPolicy } from "./images.ts";
-import { type Expr, each, HelmObject, helm, optional, render, text } from "./layer/index.ts";
-import { fullname, names, objectLabels, secrets } from "./names.ts";
+import {
+  and,
+  call,
+  choose,
+  type Expr,
+  each,
+  HelmObject,
+  helm,
+  type Input,
+  not,
+  optional,
+  or,
+  render,
+  text,
+  toJson,
+} from "./layer/index.ts";
+import { fullname, hookSecrets, internalDnsNames, names, objectLabels, secrets } from "./names.ts";
 import { containerSecurity, placement, podSecurity, quantity, resources } from "./pods.ts";
 
 const namespace = render(helm.releaseNamespace);
 const labels = objectLabels("pki");
 const rbacGroup = "rbac.authorization.k8s.io";
+const { asHook, enabled, renewalSchedule } = values.pkiInitJob;
+
+const lacksCertificates = and(
+  not(values.server.disableTls),
+  not(values.certManager.enabled),
+  or(isEmpty(secrets.serverTls.given), isEmpty(secrets.clientCa.given)),
+);
+const lacksKeys = or(isEmpty(secrets.jwt.given), isEmpty(secrets.keys.given));
+
+/** Somebody has to make Secrets: where all are given, there is no Job and nothing has a right to write one. */
+const hasWork = and(enabled, or(lacksCertificates, lacksKeys));
+const isRenewed = and(hasWork, not(isEmpty(renewalSchedule)));
+
+/** Refusals that concern who makes certificates and keys. */
+export const pkiGuards: readonly ChartGuard[] = [
+  {
+    refusedWhen: and(not(enabled), lacksCertificates),
+    sentence:
+      "pkiInitJob.enabled is false, so nothing makes certificates: give server.tls.certSecretName and server.tls.clientCaSecretName, set certManager.enabled to true, or set server.disableTls to true for development",
+  },
+  {
+    refusedWhen: and(not(enabled), lacksKeys),
+    sentence: "pkiInitJob.enabled is false, so nothing makes keys: give server.jwtSecretName and server.keysSecretName",
+  },
+];
 
 /** Annotations of an object that exists only while Helm installs or upgrades. */
-function hook(weight: number, deletePolicy: string): Record<string, string> {
+function hook(weight: number): Record<string, string> {
   return {
     "helm.sh/hook": "pre-install,pre-upgrade",
     "helm.sh/hook-weight": String(weight),
-    "helm.sh/hook-delete-policy": deletePolicy,
+    "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded",
   };
 }
 
@@ -27,80 +68,128 @@ function hook(weight: number, deletePolicy: string): Record<string, string> {
 export class PkiHook extends Construct {
   constructor(scope: Construct, id: string) {
     super(scope, id);
-    this.rights();
+    // The template of a Job can never be changed: one that stays is named after everything it may depend on.
+    const name = choose(
+      asHook,
+      names.pki,
+      text`${names.pki}-${call<string>("trunc", 8, call("sha256sum", text`${helm.chartVersion} ${toJson(helm.values)}`))}`,
+    );
+    new Rights(this, "rights", {
+      name: names.pki,
+      when: hasWork,
+      annotations: optional(asHook, hook(-30)),
+      mayCreate: true,
+    });
     new HelmObject<k8s.KubeJobProps>(this, "job", {
       apiVersion: "batch/v1",
       kind: "Job",
-      when: values.pkiInitJob.enabled,
+      when: hasWork,
       manifest: {
-        metadata: {
-          name: render(names.pki),
-          namespace,
-          labels,
-          annotations: hook(-20, "before-hook-creation,hook-succeeded"),
-        },
+        metadata: { name: render(name), namespace, labels, annotations: optional(asHook, hook(-20)) },
         spec: {
-          backoffLimit: 3,
-          activeDeadlineSeconds: render(values.pkiInitJob.timeoutSeconds),
-          ttlSecondsAfterFinished: 300,
-          template: {
-            metadata: { labels },
-            spec: {
-              restartPolicy: "Never",
-              serviceAccountName: render(names.pki),
-              automountServiceAccountToken: true,
-              enableServiceLinks: false,
-              securityContext: podSecurity,
-              ...placement(),
-              containers: [
-                {
-                  name: "pki",
-                  image: render(images.gateway),
-                  imagePullPolicy: render(pullPolicy(values.gateway.image)),
-                  args: this.args(),
-                  resources: resources(values.pkiInitJob.resources),
-                  securityContext: containerSecurity,
-                  volumeMounts: [{ name: "tmp", mountPath: "/tmp" }],
-                },
-              ],
-              volumes: [{ name: "tmp", emptyDir: { sizeLimit: quantity("16Mi") } }],
-            },
-          },
+          ...jobSpec(names.pki),
+          // One that is an ordinary object stays: a tool that syncs would make it again.
+          ttlSecondsAfterFinished: optional(asHook, 300),
         },
       },
     });
   }
+}
 
-  private args(): string[] {
-    const dnsName = (name: Expr<string>) => render(text`--dns-name=${name}`);
-    const service = text`${fullname}.${helm.releaseNamespace}`;
-    return [
-      "pki",
-      "converge",
-      render(text`--namespace=${helm.releaseNamespace}`),
-      render(text`--prefix=${fullname}`),
-      dnsName(fullname),
-      dnsName(service),
-      dnsName(text`${service}.svc`),
-      dnsName(text`${service}.svc.cluster.local`),
-      "--dns-name=localhost",
-      each(effective<readonly string[]>("openshell.gateway.server_sans"), dnsName),
-      each(values.pkiInitJob.serverDnsNames, dnsName),
-      "--ip-address=127.0.0.1",
-      each(values.pkiInitJob.serverIpAddresses, (address) => render(text`--ip-address=${address}`)),
-      ...Object.values(secrets).map(({ made, given }) => optional(given, render(text`--skip=${made}`))),
-    ];
+/** Renews certificates between upgrades. It may change the release's own Secrets, by name, and make none. */
+export class PkiRenewal extends Construct {
+  constructor(scope: Construct, id: string) {
+    super(scope, id);
+    new Rights(this, "rights", { name: names.renewal, when: isRenewed, mayCreate: false });
+    new HelmObject<k8s.KubeCronJobProps>(this, "cron-job", {
+      apiVersion: "batch/v1",
+      kind: "CronJob",
+      when: isRenewed,
+      manifest: {
+        metadata: { name: render(names.renewal), namespace, labels },
+        spec: {
+          schedule: render(renewalSchedule),
+          concurrencyPolicy: "Forbid",
+          startingDeadlineSeconds: 3600,
+          successfulJobsHistoryLimit: 1,
+          failedJobsHistoryLimit: 1,
+          jobTemplate: { metadata: { labels }, spec: jobSpec(names.renewal) },
+        },
+      },
+    });
   }
+}
 
-  private rights(): void {
+function jobSpec(serviceAccount: Expr<string>): k8s.JobSpec {
+  return {
+    backoffLimit: 3,
+    activeDeadlineSeconds: render(values.pkiInitJob.timeoutSeconds),
+    template: {
+      metadata: { labels },
+      spec: {
+        restartPolicy: "Never",
+        serviceAccountName: render(serviceAccount),
+        automountServiceAccountToken: true,
+        enableServiceLinks: false,
+        securityContext: podSecurity,
+        ...placement(),
+        containers: [
+          {
+            name: "pki",
+            image: render(images.gateway),
+            imagePullPolicy: render(pullPolicy(values.gateway.image)),
+            args: convergeArgs(),
+            resources: resources(values.pkiInitJob.resources),
+            securityContext: containerSecurity,
+            volumeMounts: [{ name: "tmp", mountPath: "/tmp" }],
+          },
+        ],
+        volumes: [{ name: "tmp", emptyDir: { sizeLimit: quantity("16Mi") } }],
+      },
+    },
+  };
+}
+
+function convergeArgs(): string[] {
+  const dnsName = (name: Input<string>) => render(text`--dns-name=${name}`);
+  return [
+    "pki",
+    "converge",
+    render(text`--namespace=${helm.releaseNamespace}`),
+    render(text`--prefix=${fullname}`),
+    ...internalDnsNames.map(dnsName),
+    each(effective<readonly string[]>("openshell.gateway.server_sans"), dnsName),
+    each(values.pkiInitJob.serverDnsNames, dnsName),
+    "--ip-address=127.0.0.1",
+    each(values.pkiInitJob.serverIpAddresses, (address) => render(text`--ip-address=${address}`)),
+    ...hookSecrets.map(({ name, skippedWhen }) => optional(skippedWhen, render(text`--skip=${name}`))),
+  ];
+}
+
+interface RightsProps {
+  /** Of the ServiceAccount, the Role and the RoleBinding. */
+  readonly name: Expr<string>;
+  readonly when: Input<unknown>;
+  /** @default none */
+  readonly annotations?: Record<string, string>;
+  /** A Secret that does not exist has no name to confine the verb to. */
+  readonly mayCreate: boolean;
+}
+
+/** A ServiceAccount that may read and change the release's own Secrets. */
+class Rights extends Construct {
+  constructor(scope: Construct, id: string, props: RightsProps) {
+    super(scope, id);
+    const { when } = props;
     const metadata = {
-      name: render(names.pki),
+      name: render(props.name),
       namespace,
       labels,
-      annotations: hook(-30, "before-hook-creation,hook-succeeded"),
+      ...(props.annotations === undefined ? {} : { annotations: props.annotations }),
     };
-    const when = values.pkiInitJob.enabled;
     const apiVersion = `${rbacGroup}/v1`;
+    const secretRule = { apiGroups: [""], resources: ["secrets"] };
+    const resourceNames = hookSecrets.map(({ name }) => render(name));
     new HelmObject<k8s.KubeServiceAccountProps>(this, "service-account", {
       apiVersion: "v1",
       kind: "ServiceAccount",
@@ -111,7 +200,13 @@ export class PkiHook extends Construct {
       apiVersion,
       kind: "Role",
       when,
-      manifest: { metadata, rules: [{ apiGroups: [""], resources: ["secrets"], verbs: ["get", "create", "patch"] }] },
+      manifest: {
+        metadata,
+        rules: [
+          { ...secretRule, resourceNames, verbs: ["get", "patch"] },
+          ...(props.mayCreate ? [{ ...secretRule, verbs: ["create"] }] : []),
+        ],
+      },
     });
     new HelmObject<k8s.KubeRoleBindingProps>(this, "role-binding", {
       apiVersion,

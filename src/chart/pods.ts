@@ -1,25 +1,34 @@
 import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { values } from "./_values.ts";
-import { type Expr, optional, type Ref, render } from "./layer/index.ts";
+import { and, call, type Expr, entries, not, optional, type Ref, render } from "./layer/index.ts";
 import type { ChartValues } from "./values-schema.ts";
 
 /** The user of the gateway's image. */
 const user = 65_532;
 
-/** What Pod Security `restricted` asks of a Pod. */
+/** A field of a map that an operator may override: the chart's, unless theirs is there. */
+const unlessGiven = <T>(given: Expr<Record<string, unknown>>, key: string, value: T): T =>
+  optional(not(call("hasKey", given, key)), value);
+
+/** What Pod Security `restricted` asks of a Pod, under the operator's own fields. */
 export const podSecurity: k8s.PodSecurityContext = {
-  runAsNonRoot: true,
-  runAsUser: user,
-  runAsGroup: user,
-  fsGroup: user,
-  seccompProfile: { type: "RuntimeDefault" },
+  ...entries(values.podSecurityContext),
+  runAsNonRoot: unlessGiven(values.podSecurityContext, "runAsNonRoot", true),
+  ...Object.fromEntries(
+    ["runAsUser", "runAsGroup", "fsGroup"].map((key) => [
+      key,
+      optional(and(values.fixedUserIds, not(call("hasKey", values.podSecurityContext, key))), user),
+    ]),
+  ),
+  seccompProfile: unlessGiven(values.podSecurityContext, "seccompProfile", { type: "RuntimeDefault" }),
 };
 
 /** What it asks of a container. */
 export const containerSecurity: k8s.SecurityContext = {
-  allowPrivilegeEscalation: false,
-  capabilities: { drop: ["ALL"] },
-  readOnlyRootFilesystem: true,
+  ...entries(values.securityContext),
+  allowPrivilegeEscalation: unlessGiven(values.securityContext, "allowPrivilegeEscalation", false),
+  capabilities: unlessGiven(values.securityContext, "capabilities", { drop: ["ALL"] }),
+  readOnlyRootFilesystem: unlessGiven(values.securityContext, "readOnlyRootFilesystem", true),
 };
 
 /** A port of a manifest: the L1 class only wraps the number. */
@@ -56,7 +65,11 @@ export function placement(): Pick<
   };
 }
 
-/** A Secret as a volume, readable by the Pod's group. */
-export function secretVolume(name: string, secretName: Expr<string>): k8s.Volume {
-  return { name, secret: { secretName: render(secretName), defaultMode: 0o440 } };
+/** A Secret, or some of its keys, as a volume, readable by the Pod's group. */
+export function secretVolume(name: string, secretName: Expr<string>, keys?: readonly string[]): k8s.Volume {
+  const items = keys?.map((key) => ({ key, path: key }));
+  return {
+    name,
+    secret: { secretName: render(secretName), defaultMode: 0o440, ...(items === undefined ? {} : { items }) },
+  };
 }

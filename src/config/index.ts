@@ -1,6 +1,6 @@
 /** Settings: the only place that knows a setting's name, type, default, bounds and help. */
 
-export { reservedPrefixes } from "./_grammar.ts";
+export { reservedPrefixes, splitBindAddress } from "./_grammar.ts";
 export type { Resources } from "./_resources.ts";
 export { mergeQuantities, minimumWorkloadMemory, supervisorDefaults } from "./_resources.ts";
 export { type AppliesAt, type SettingHelp, setting } from "./_setting.ts";
@@ -9,8 +9,8 @@ export { type GatewaySettings, gatewaySchema } from "./gateway.ts";
 export { gatewayConfigSchema, type JsonSchema, jsonSchemaOf } from "./json-schema.ts";
 export { defaultRegistry, type KubernetesSettings, kubernetesSchema } from "./kubernetes.ts";
 export { nearest } from "./nearest.ts";
-export { parseSettings, type SettingsErrorReason, type SettingsPurpose } from "./parse.ts";
-export { compareQuantities, isQuantity, parseQuantity } from "./quantity.ts";
+export { parseSettings, type SettingOverride, type SettingsErrorReason, type SettingsPurpose } from "./parse.ts";
+export { compareQuantities, isQuantity, parseQuantity, quantityPattern } from "./quantity.ts";
 export { settingsReference } from "./reference.ts";
 export {
   type Condition,

@@ -9,6 +9,16 @@ import { locateTomlKeys, type TomlLines, type TomlPath } from "./toml-lines.ts";
 /** What the settings are for: a gateway that serves needs certificates and keys, one that only renders manifests does not. */
 export type SettingsPurpose = "serve" | "render";
 
+/** What is said outside the file, by a flag or a variable, and holds over it. */
+export interface SettingOverride {
+  /** Full TOML path, e.g. `openshell.gateway.disable_tls`. */
+  readonly key: string;
+  /** How errors name it, e.g. `--disable-tls`. */
+  readonly from: string;
+  /** The setting's value, undefined for none. @param read what the file says, and overrides before this one */
+  readonly value: (read: (key: string) => unknown) => unknown;
+}
+
 /** Why a gateway.toml was refused before its settings were looked at. */
 export type SettingsErrorReason =
   | "malformed"
@@ -22,16 +32,23 @@ export type SettingsErrorReason =
  * Reads the text of a gateway.toml.
  *
  * @param source how errors name the text, usually its path.
+ * @param overrides applied in order before anything is checked, so that they complete a file and are held to the same rules.
  * @throws one OpenShellError `invalid-argument` whose message and violations name every problem, with TOML path and line.
  */
-export function parseSettings(text: string, source: string, purpose: SettingsPurpose = "serve"): Settings {
-  const document = parseDocument(text, source);
+export function parseSettings(
+  text: string,
+  source: string,
+  purpose: SettingsPurpose = "serve",
+  overrides: readonly SettingOverride[] = [],
+): Settings {
+  const written = parseDocument(text, source);
   const lines = locateTomlKeys(text);
-  checkVersion(document, source, lines);
+  checkVersion(written, source, lines);
+  const document = overridden(written, overrides);
   const { output, problems } = readDocument(document);
   const refused = problems.map(({ path }) => path);
   if (output !== undefined) problems.push(...brokenRules(output, refused, purpose));
-  if (problems.length > 0 || output === undefined) throw settingsError(problems, source, lines);
+  if (problems.length > 0 || output === undefined) throw settingsError(problems, source, whereOf(lines, overrides));
   return { gateway: output.openshell.gateway, kubernetes: output.openshell.drivers.kubernetes };
 }
 
@@ -109,13 +126,52 @@ function brokenRules(
     .map((rule) => ({ path: (rule.keys[0] ?? "").split("."), text: rule.sentence }));
 }
 
-function settingsError(problems: readonly Problem[], source: string, lines: TomlLines): OpenShellError {
+/** Where a setting was said: a line of the file, or a flag. */
+interface Where {
+  readonly line: number | undefined;
+  readonly suffix: string;
+}
+
+function whereOf(lines: TomlLines, overrides: readonly SettingOverride[]): (path: TomlPath) => Where {
+  return (path) => {
+    const override = overrides.findLast(({ key }) => samePath(key.split("."), path));
+    if (override !== undefined) return { line: undefined, suffix: ` (${override.from})` };
+    return { line: lines.lineOf(path), suffix: lineSuffix(lines, path) };
+  };
+}
+
+function overridden(document: Record<string, unknown>, overrides: readonly SettingOverride[]): Record<string, unknown> {
+  return overrides.reduce((before, { key, value }) => {
+    const next = value((other) => valueAt(before, other.split(".")));
+    return withValue(before, key.split("."), next);
+  }, document);
+}
+
+/** A copy with `value` at `path`; tables on the way are made where they are missing, and other values there are left to be refused. */
+function withValue(table: Record<string, unknown>, path: readonly string[], value: unknown): Record<string, unknown> {
+  const [key, ...rest] = path;
+  if (key === undefined) return table;
+  if (rest.length === 0) {
+    const { [key]: _before, ...others } = table;
+    return value === undefined ? others : { ...others, [key]: value };
+  }
+  const inner = table[key] ?? {};
+  if (typeof inner !== "object" || Array.isArray(inner) || (table[key] === undefined && value === undefined))
+    return table;
+  return { ...table, [key]: withValue(inner as Record<string, unknown>, rest, value) };
+}
+
+function settingsError(
+  problems: readonly Problem[],
+  source: string,
+  whereIs: (path: TomlPath) => Where,
+): OpenShellError {
   const violations = problems
-    .map(({ path, text }) => ({ path, text, line: lines.lineOf(path) }))
+    .map(({ path, text }) => ({ path, text, ...whereIs(path) }))
     .sort((left, right) => (left.line ?? 0) - (right.line ?? 0))
-    .map(({ path, text }) => ({
+    .map(({ path, text, suffix }) => ({
       field: printPath(path),
-      description: `${printPath(path)}${lineSuffix(lines, path)}: ${text}`,
+      description: `${printPath(path)}${suffix}: ${text}`,
     }));
   const list = violations.map(({ description }) => `\n  ${description}`).join("");
   const count = violations.length === 1 ? "one problem" : `${violations.length} problems`;

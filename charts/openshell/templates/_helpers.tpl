@@ -235,12 +235,6 @@
 {{- if ne (toJson (dig "replicaCount" 1 $.Values.AsMap)) "1" -}}
   {{- fail "replicaCount must be 1: the gateway keeps its store in a file that one process owns" -}}
 {{- end -}}
-{{- if and (not (dig "pkiInitJob" "enabled" true $.Values.AsMap)) (not (dig "server" "disableTls" false $.Values.AsMap)) (or (empty (dig "server" "tls" "certSecretName" "" $.Values.AsMap)) (empty (dig "server" "tls" "clientCaSecretName" "" $.Values.AsMap))) -}}
-  {{- fail "pkiInitJob.enabled is false, so nothing makes certificates: give server.tls.certSecretName and server.tls.clientCaSecretName, or set server.disableTls to true for development" -}}
-{{- end -}}
-{{- if and (not (dig "pkiInitJob" "enabled" true $.Values.AsMap)) (or (empty (dig "server" "jwtSecretName" "" $.Values.AsMap)) (empty (dig "server" "keysSecretName" "" $.Values.AsMap))) -}}
-  {{- fail "pkiInitJob.enabled is false, so nothing makes keys: give server.jwtSecretName and server.keysSecretName" -}}
-{{- end -}}
 {{- if eq (toJson (dig "service" "healthPort" 8081 $.Values.AsMap)) (toJson (dig "service" "port" 8080 $.Values.AsMap)) -}}
   {{- fail "service.healthPort and service.port are the same; give service.healthPort another port" -}}
 {{- end -}}
@@ -249,6 +243,115 @@
 {{- end -}}
 {{- if and (not (dig "serviceAccount" "create" true $.Values.AsMap)) (empty (dig "serviceAccount" "name" "" $.Values.AsMap)) -}}
   {{- fail "serviceAccount.create is false: name the existing ServiceAccount in serviceAccount.name, or the namespace's default would get the gateway's rights" -}}
+{{- end -}}
+{{- if and (eq (dig "service" "type" "ClusterIP" $.Values.AsMap) "ClusterIP") (gt (int64 (dig "service" "nodePort" 0 $.Values.AsMap)) 0) -}}
+  {{- fail "service.nodePort has no effect while service.type is ClusterIP; set service.type to NodePort or LoadBalancer, or service.nodePort to 0" -}}
+{{- end -}}
+{{- if and (eq (dig "service" "type" "ClusterIP" $.Values.AsMap) "ClusterIP") (not (empty (dig "service" "externalTrafficPolicy" "" $.Values.AsMap))) -}}
+  {{- fail "service.externalTrafficPolicy has no effect while service.type is ClusterIP; set service.type to NodePort or LoadBalancer, or remove service.externalTrafficPolicy" -}}
+{{- end -}}
+{{- if and (ne (dig "service" "type" "ClusterIP" $.Values.AsMap) "LoadBalancer") (or (not (empty (dig "service" "loadBalancerClass" "" $.Values.AsMap))) (not (empty (dig "service" "loadBalancerSourceRanges" (list) $.Values.AsMap)))) -}}
+  {{- fail "service.loadBalancerClass and service.loadBalancerSourceRanges need service.type LoadBalancer; set it, or remove them" -}}
+{{- end -}}
+{{- if and (dig "serviceMonitor" "enabled" false $.Values.AsMap) (not (gt (int64 (dig "service" "metricsPort" 9090 $.Values.AsMap)) 0)) -}}
+  {{- fail "serviceMonitor.enabled is true, but service.metricsPort is 0, so there is nothing to scrape; give service.metricsPort a port, or set serviceMonitor.enabled to false" -}}
+{{- end -}}
+{{- if and (dig "preflight" "enabled" true $.Values.AsMap) ($.Capabilities.APIVersions.Has "apps/v1/Deployment") true (not (or false ($.Capabilities.APIVersions.Has "agents.x-k8s.io/v1beta1/Sandbox") ($.Capabilities.APIVersions.Has "agents.x-k8s.io/v1alpha1/Sandbox"))) -}}
+  {{- fail "this cluster does not serve Sandbox of agents.x-k8s.io/v1beta1 or agents.x-k8s.io/v1alpha1, from which every workload Pod comes: install Agent Sandbox first; or set preflight.enabled to false when the same sync installs it" -}}
+{{- end -}}
+{{- if and (dig "preflight" "enabled" true $.Values.AsMap) ($.Capabilities.APIVersions.Has "apps/v1/Deployment") (dig "serviceMonitor" "enabled" false $.Values.AsMap) (not (or false ($.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/ServiceMonitor"))) -}}
+  {{- fail "this cluster does not serve ServiceMonitor of monitoring.coreos.com/v1, which serviceMonitor.enabled asks for: install the Prometheus operator, or set serviceMonitor.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
+{{- end -}}
+{{- if and (not (dig "pkiInitJob" "enabled" true $.Values.AsMap)) (and (not (dig "server" "disableTls" false $.Values.AsMap)) (not (dig "certManager" "enabled" false $.Values.AsMap)) (or (empty (dig "server" "tls" "certSecretName" "" $.Values.AsMap)) (empty (dig "server" "tls" "clientCaSecretName" "" $.Values.AsMap)))) -}}
+  {{- fail "pkiInitJob.enabled is false, so nothing makes certificates: give server.tls.certSecretName and server.tls.clientCaSecretName, set certManager.enabled to true, or set server.disableTls to true for development" -}}
+{{- end -}}
+{{- if and (not (dig "pkiInitJob" "enabled" true $.Values.AsMap)) (or (empty (dig "server" "jwtSecretName" "" $.Values.AsMap)) (empty (dig "server" "keysSecretName" "" $.Values.AsMap))) -}}
+  {{- fail "pkiInitJob.enabled is false, so nothing makes keys: give server.jwtSecretName and server.keysSecretName" -}}
+{{- end -}}
+{{- if and (dig "certManager" "enabled" false $.Values.AsMap) (dig "server" "disableTls" false $.Values.AsMap) -}}
+  {{- fail "certManager.enabled makes certificates, but server.disableTls is true and nothing would use them; set one of the two to false" -}}
+{{- end -}}
+{{- if and (dig "certManager" "enabled" false $.Values.AsMap) (or (not (empty (dig "server" "tls" "certSecretName" "" $.Values.AsMap))) (not (empty (dig "server" "tls" "clientCaSecretName" "" $.Values.AsMap)))) -}}
+  {{- fail "certManager.enabled makes the certificates, but server.tls.certSecretName or server.tls.clientCaSecretName names an existing one; set certManager.enabled to false, or remove the names" -}}
+{{- end -}}
+{{- if and (dig "certManager" "enabled" false $.Values.AsMap) (or (not (empty (dig "pkiInitJob" "serverDnsNames" (list) $.Values.AsMap))) (not (empty (dig "pkiInitJob" "serverIpAddresses" (list) $.Values.AsMap)))) -}}
+  {{- fail "pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses have no effect while certManager.enabled is true, because the hook makes no certificate; move them to certManager.serverDnsNames and certManager.serverIpAddresses" -}}
+{{- end -}}
+{{- if and (not (dig "certManager" "enabled" false $.Values.AsMap)) (not (empty (dig "certManager" "serverIssuerRef" "name" "" $.Values.AsMap))) -}}
+  {{- fail "certManager.serverIssuerRef.name has no effect while certManager.enabled is false; set certManager.enabled to true, or remove the name" -}}
+{{- end -}}
+{{- if and (dig "certManager" "enabled" false $.Values.AsMap) (not (dig "certManager" "internalNames" true $.Values.AsMap)) (empty (dig "certManager" "serverDnsNames" (list) $.Values.AsMap)) -}}
+  {{- fail "certManager.internalNames is false and certManager.serverDnsNames is empty, so the certificate would name nothing; give it the names under which the gateway is reached" -}}
+{{- end -}}
+{{- if and (dig "certManager" "enabled" false $.Values.AsMap) (not (dig "certManager" "internalNames" true $.Values.AsMap)) (hasPrefix (printf "https://%v.%v.svc" (include "openshell.fullname" $) $.Release.Namespace) (dig "openshell" "drivers" "kubernetes" "grpc_endpoint" "" (fromJson (include "openshell.config" $)))) -}}
+  {{- fail "certManager.internalNames is false, so supervisors would refuse the gateway under its Service's name; set grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig to one of certManager.serverDnsNames" -}}
+{{- end -}}
+{{- if and (dig "preflight" "enabled" true $.Values.AsMap) ($.Capabilities.APIVersions.Has "apps/v1/Deployment") (dig "certManager" "enabled" false $.Values.AsMap) (not (or false ($.Capabilities.APIVersions.Has "cert-manager.io/v1/Certificate"))) -}}
+  {{- fail "this cluster does not serve Certificate of cert-manager.io/v1, which certManager.enabled asks for: install cert-manager, or set certManager.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
+{{- end -}}
+{{- range $key0, $item0 := dig "commonLabels" (dict) $.Values.AsMap -}}
+  {{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by)|helm\\.sh/chart)$" $key0 -}}
+    {{- fail (printf "%v: %v %v" "commonLabels" $key0 "is written by the chart itself; remove it") -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := dig "commonLabels" (dict) $.Values.AsMap -}}
+  {{- if regexMatch "^(openshell\\.ai/|internal\\.openshell\\.ai/|agents\\.x-k8s\\.io/)" $key0 -}}
+    {{- fail (printf "%v: %v %v" "commonLabels" $key0 "has a prefix that only OpenShell and Agent Sandbox write; choose another") -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := dig "podLabels" (dict) $.Values.AsMap -}}
+  {{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by)|helm\\.sh/chart)$" $key0 -}}
+    {{- fail (printf "%v: %v %v" "podLabels" $key0 "is written by the chart itself; remove it") -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := dig "podLabels" (dict) $.Values.AsMap -}}
+  {{- if regexMatch "^(openshell\\.ai/|internal\\.openshell\\.ai/|agents\\.x-k8s\\.io/)" $key0 -}}
+    {{- fail (printf "%v: %v %v" "podLabels" $key0 "has a prefix that only OpenShell and Agent Sandbox write; choose another") -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := dig "serviceMonitor" "labels" (dict) $.Values.AsMap -}}
+  {{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by)|helm\\.sh/chart)$" $key0 -}}
+    {{- fail (printf "%v: %v %v" "serviceMonitor.labels" $key0 "is written by the chart itself; remove it") -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := dig "serviceMonitor" "labels" (dict) $.Values.AsMap -}}
+  {{- if regexMatch "^(openshell\\.ai/|internal\\.openshell\\.ai/|agents\\.x-k8s\\.io/)" $key0 -}}
+    {{- fail (printf "%v: %v %v" "serviceMonitor.labels" $key0 "has a prefix that only OpenShell and Agent Sandbox write; choose another") -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := dig "persistence" "annotations" (dict) $.Values.AsMap -}}
+  {{- if regexMatch "^helm\\.sh/resource-policy$" $key0 -}}
+    {{- fail (printf "%v: %v %v" "persistence.annotations" $key0 "is written by the chart itself; remove it") -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := dig "podAnnotations" (dict) $.Values.AsMap -}}
+  {{- if regexMatch "^checksum/gateway-config$" $key0 -}}
+    {{- fail (printf "%v: %v %v" "podAnnotations" $key0 "is written by the chart itself; remove it") -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := dig "sandboxNamespace" "labels" (dict) $.Values.AsMap -}}
+  {{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by)|helm\\.sh/chart)$" $key0 -}}
+    {{- fail (printf "%v: %v %v" "sandboxNamespace.labels" $key0 "is written by the chart itself; remove it") -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := dig "sandboxNamespace" "labels" (dict) $.Values.AsMap -}}
+  {{- if regexMatch "^pod-security\\.kubernetes\\.io/(enforce|warn|audit)$" $key0 -}}
+    {{- fail (printf "%v: %v %v" "sandboxNamespace.labels" $key0 "comes from sandboxNamespace.podSecurity; set that instead") -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := dig "extraEnv" (list) $.Values.AsMap -}}
+  {{- if hasKey $item0 "name" -}}
+    {{- if regexMatch "^OPENSHELL_" (toString (get $item0 "name")) -}}
+      {{- fail (printf "%v: %v %v" "extraEnv" (get $item0 "name") "would override what the chart and gatewayConfig decide; set it in gatewayConfig") -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := dig "extraVolumes" (list) $.Values.AsMap -}}
+  {{- if hasKey $item0 "name" -}}
+    {{- if regexMatch "^(config|server-tls|client-ca|jwt|keys|data|tmp)$" (toString (get $item0 "name")) -}}
+      {{- fail (printf "%v: %v %v" "extraVolumes" (get $item0 "name") "is the name of a volume of the chart; choose another") -}}
+    {{- end -}}
+  {{- end -}}
 {{- end -}}
 {{- $config := fromJson (include "openshell.config" $) -}}
 {{- if and (eq (toJson (dig "openshell" "gateway" "disable_tls" false $config)) "true") (not (empty (dig "openshell" "gateway" "tls" "" $config))) -}}

@@ -89,7 +89,12 @@ export const helm = {
   chartName: expression<string>({ kind: "root", path: "Chart.Name" }),
   chartVersion: expression<string>({ kind: "root", path: "Chart.Version" }),
   appVersion: expression<string>({ kind: "root", path: "Chart.AppVersion" }),
+  values: expression<Readonly<Record<string, unknown>>>({ kind: "root", path: "Values" }),
 } as const;
+
+/** Whether the cluster serves a kind. A rendering that knows no cluster answers no, unless it was told with --api-versions. */
+export const serves = (apiVersion: string, kind: string) =>
+  call<boolean>("$.Capabilities.APIVersions.Has", `${apiVersion}/${kind}`);
 
 /** Prints an expression as it stands between `{{` and `}}`. */
 export function printExpression(value: Input<unknown>): string {

@@ -64,6 +64,16 @@ export interface HelmObjectProps<Manifest> {
   readonly when?: Input<unknown>;
 }
 
+/** The least that a manifest has: what kinds without an L1 type extend. */
+export interface Manifest {
+  readonly metadata: {
+    readonly name: string;
+    readonly namespace?: string;
+    readonly labels?: Readonly<Record<string, string>>;
+    readonly annotations?: Readonly<Record<string, string>>;
+  };
+}
+
 /** An object of the chart. The type parameter is the L1 type of the kind, e.g. `k8s.KubeServiceProps`. */
 export class HelmObject<Manifest extends { readonly metadata?: { readonly name?: string } }> extends ApiObject {
   readonly #props: HelmObjectProps<Manifest>;

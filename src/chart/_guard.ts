@@ -1,0 +1,68 @@
+import { values } from "./_values.ts";
+import {
+  and,
+  call,
+  type Expr,
+  forEach,
+  guard,
+  type Input,
+  not,
+  or,
+  type Statement,
+  serves,
+  text,
+  when,
+} from "./layer/index.ts";
+
+/** A combination of values that is refused, with one sentence that names the keys and the remedy. */
+export interface ChartGuard {
+  readonly refusedWhen: Expr<boolean>;
+  readonly sentence: Input<string>;
+}
+
+export const isEmpty = (value: Expr<unknown>) => call<boolean>("empty", value);
+
+/** Every cluster serves it, and nothing that knows no cluster does: `helm template` and `helm lint` say no. */
+const knowsCluster = serves("apps/v1", "Deployment");
+
+/** An API that the values ask for and the cluster does not have. `anyOf` are its versions. */
+export function needsApi(when: Input<unknown>, kind: string, anyOf: readonly string[], remedy: string): ChartGuard {
+  return {
+    refusedWhen: and(
+      values.preflight.enabled,
+      knowsCluster,
+      when,
+      not(or(false, ...anyOf.map((apiVersion) => serves(apiVersion, kind)))),
+    ),
+    sentence: `this cluster does not serve ${kind} of ${anyOf.join(" or ")}${remedy}; or set preflight.enabled to false when the same sync installs it`,
+  };
+}
+
+/** Refuses keys of a map that the chart writes itself: the same key twice is no YAML. */
+export function refuseKeys(
+  name: string,
+  map: Expr<Readonly<Record<string, unknown>>>,
+  pattern: string,
+  remedy: string,
+): Statement {
+  return forEach<string, unknown>(map, (_, key) => [
+    guard(call("regexMatch", pattern, key), text`${name}: ${key} ${remedy}`),
+  ]);
+}
+
+/** Refuses entries of a list by their name. */
+export function refuseNames(
+  name: string,
+  list: Expr<readonly Readonly<Record<string, unknown>>[]>,
+  pattern: string,
+  remedy: string,
+): Statement {
+  return forEach<number, Record<string, unknown>>(list, (item) => [
+    when(call("hasKey", item, "name"), [
+      guard(
+        call("regexMatch", pattern, call("toString", call("get", item, "name"))),
+        text`${name}: ${call<string>("get", item, "name")} ${remedy}`,
+      ),
+    ]),
+  ]);
+}

@@ -1,0 +1,47 @@
+/** What the schemas of values share. */
+import { z } from "zod";
+import { setting } from "../../config/index.ts";
+
+export const stringMap = () => z.record(z.string(), z.string()).default({});
+export const anyMap = () => z.record(z.string(), z.unknown()).default({});
+export const anyList = () => z.array(z.record(z.string(), z.unknown())).default([]);
+export const policy = () => z.enum(["", "Always", "IfNotPresent", "Never"]).default("");
+export const nodePort = () => z.int().min(0).max(32_767).default(0);
+export const port = (fallback: number) => z.int().min(0).max(65_535).default(fallback);
+
+export const image = (repository: string, what: string) =>
+  setting(
+    z
+      .strictObject({
+        registry: setting(z.string().default(""), "Registry of this image; empty: global.image.registry."),
+        repository: setting(z.string().default(repository), "Name of the image below the registry."),
+        tag: setting(z.string().default(""), "Tag; empty: global.image.tag."),
+        digest: setting(z.string().default(""), "Digest such as sha256:…; it wins over the tag."),
+        pullPolicy: setting(policy(), "Pull policy; empty: global.image.pullPolicy."),
+      })
+      .prefault({}),
+    what,
+  );
+
+export const resources = (cpu: string, memory: string, limit: string, whose: string) =>
+  setting(
+    z
+      .strictObject({
+        requests: setting(stringMap().default({ cpu, memory }), "Requests by resource name."),
+        limits: setting(stringMap().default({ memory: limit }), "Limits by resource name."),
+      })
+      .prefault({}),
+    `Resources of ${whose}. Non-zero requests keep it out of QoS class BestEffort.`,
+  );
+
+export const serviceAccount = (whose: string) =>
+  setting(
+    z
+      .strictObject({
+        create: setting(z.boolean().default(true), "Make the ServiceAccount. False: it exists already, under `name`."),
+        name: setting(z.string().default(""), "Its name; empty: derived from the release."),
+        annotations: setting(stringMap(), "Annotations of the ServiceAccount."),
+      })
+      .prefault({}),
+    `ServiceAccount of ${whose}.`,
+  );

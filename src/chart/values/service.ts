@@ -1,0 +1,53 @@
+import { z } from "zod";
+import { setting } from "../../config/index.ts";
+import { nodePort, port, stringMap } from "./_types.ts";
+
+/** How the gateway is reached inside the cluster, and watched. */
+export const serviceValues = {
+  service: setting(
+    z
+      .strictObject({
+        type: setting(
+          z.enum(["ClusterIP", "NodePort", "LoadBalancer"]).default("ClusterIP"),
+          "Type of the gateway's Service.",
+        ),
+        port: setting(
+          z.int().min(1).max(65_535).default(8080),
+          "Port for users and supervisors, of the Service and the Pod.",
+        ),
+        nodePort: setting(nodePort(), "Fixed node port for type NodePort or LoadBalancer; 0: chosen by the cluster."),
+        healthPort: setting(
+          z.int().min(1).max(65_535).default(8081),
+          "Port of /healthz and /readyz on the Pod; not on the Service.",
+        ),
+        metricsPort: setting(port(9090), "Port of /metrics; 0: none."),
+        annotations: setting(stringMap(), "Annotations of the Service."),
+        appProtocol: setting(
+          z.string().default(""),
+          "What proxies are told about the port; empty: https, or kubernetes.io/h2c where server.disableTls is true.",
+        ),
+        externalTrafficPolicy: setting(
+          z.enum(["", "Cluster", "Local"]).default(""),
+          "For type NodePort or LoadBalancer: Local keeps the client's address; empty: the cluster's default.",
+        ),
+        loadBalancerClass: setting(z.string().default(""), "For type LoadBalancer: which controller serves it."),
+        loadBalancerSourceRanges: setting(
+          z.array(z.string()).default([]),
+          "For type LoadBalancer: the networks that may connect; empty: all.",
+        ),
+      })
+      .prefault({}),
+    "How the gateway is reached.",
+  ),
+  serviceMonitor: setting(
+    z
+      .strictObject({
+        enabled: setting(z.boolean().default(false), "Make a ServiceMonitor for the Prometheus operator."),
+        labels: setting(stringMap(), "More labels, by which a Prometheus selects it."),
+        interval: setting(z.string().default("30s"), "Time between two scrapes."),
+        scrapeTimeout: setting(z.string().default("10s"), "How long a scrape may take."),
+      })
+      .prefault({}),
+    "Metrics of the gateway.",
+  ),
+} as const;
