@@ -1,5 +1,6 @@
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
+import { OpenShellError } from "../common/errors.ts";
 import type { ClusterAccess, Credentials } from "./access.ts";
 
 /** One HTTP exchange with the API server. */
@@ -19,6 +20,8 @@ export interface Exchange {
 const idleConnectionMs = 30_000;
 const maxConnections = 64;
 const maxBodyBytes = 64 * 1024 * 1024;
+/** One object in a stream; etcd holds none above 1.5 MiB unless told to. */
+const maxLineLength = 8 * 1024 * 1024;
 
 /** Connections to one API server, by the access's current TLS material. */
 export class Transport {
@@ -88,7 +91,7 @@ export async function readText(answer: IncomingMessage, limit = maxBodyBytes): P
     size += chunk.length;
     if (size > limit) {
       answer.destroy();
-      throw new RangeError(`answer is larger than ${limit} bytes`);
+      throw new OpenShellError("resource-exhausted", `the API server's answer is larger than ${limit} bytes`);
     }
     chunks.push(chunk);
   }
@@ -96,7 +99,7 @@ export async function readText(answer: IncomingMessage, limit = maxBodyBytes): P
 }
 
 /** The body as lines without their ends. A last line without an end is an error: the stream was cut. */
-export async function* readLines(answer: IncomingMessage, limit = maxBodyBytes): AsyncGenerator<string> {
+export async function* readLines(answer: IncomingMessage, limit = maxLineLength): AsyncGenerator<string> {
   answer.setEncoding("utf8");
   let rest = "";
   for await (const chunk of answer as AsyncIterable<string>) {

@@ -1,10 +1,9 @@
-import type { IncomingMessage } from "node:http";
-import { backoffMs, deadline, sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { pathOf } from "./_paths.ts";
-import { type Exchange, readLines, readText, Transport } from "./_transport.ts";
+import { type Call, parsed, Requests } from "./_requests.ts";
+import { Transport } from "./_transport.ts";
 import { type ClusterAccess, defaultAccess } from "./access.ts";
-import { errorFromAnswer, errorFromConnection, isNotFound } from "./errors.ts";
+import { errorFromAnswer, isNotFound } from "./errors.ts";
 import type {
   CallOptions,
   DeleteOptions,
@@ -40,24 +39,14 @@ export interface KubeClientOptions {
   readonly watchOverdueMs?: number;
 }
 
-interface Call {
-  readonly verb: RequestRecord["verb"];
-  /** As in `create pods default/web`; begins every error message. */
-  readonly text: string;
-  readonly resource: string;
-  readonly exchange: Omit<Exchange, "signal">;
-  readonly options: CallOptions;
-}
-
 const patchTypes = {
   merge: "application/merge-patch+json",
   json: "application/json-patch+json",
   apply: "application/apply-patch+yaml",
 } as const;
 
-/** Repeats of a read whose connection broke. A 429 is repeated until the deadline. */
-const maxReadRepeats = 2;
-const watchHeadMs = 30_000;
+/** Of a text that is asked for as it is, such as a Pod's log. */
+const maxTextBytes = 16 * 1024 * 1024;
 
 /** Opens access to a cluster. Nothing is sent yet. */
 export async function createKubeClient(options: KubeClientOptions): Promise<KubeClient> {
@@ -68,17 +57,18 @@ class HttpKubeClient implements KubeClient {
   readonly namespace: string;
   readonly #transport: Transport;
   readonly #component: string;
-  readonly #onRequest: (record: RequestRecord) => void;
-  readonly #deadlineMs: number;
-  readonly #watchOverdueMs: number;
+  readonly #requests: Requests;
 
   constructor(access: ClusterAccess, options: KubeClientOptions) {
     this.namespace = access.namespace;
     this.#transport = new Transport(access, options.component);
     this.#component = options.component;
-    this.#onRequest = options.onRequest ?? (() => undefined);
-    this.#deadlineMs = options.deadlineMs ?? 30_000;
-    this.#watchOverdueMs = options.watchOverdueMs ?? 30_000;
+    this.#requests = new Requests({
+      transport: this.#transport,
+      onRequest: options.onRequest ?? (() => undefined),
+      deadlineMs: options.deadlineMs ?? 30_000,
+      overdueMs: options.watchOverdueMs ?? 30_000,
+    });
   }
 
   async create<T extends KubeObject>(
@@ -89,7 +79,7 @@ class HttpKubeClient implements KubeClient {
   ): Promise<Live<T>> {
     const name = body.metadata?.name ?? body.metadata?.generateName ?? "";
     const path = pathOf(resource, namespace, undefined, undefined, this.#writeQuery(options));
-    return (await this.#json({
+    return (await this.#requests.json({
       verb: "create",
       text: `create ${describe(resource, namespace, name)}`,
       resource: resource.plural,
@@ -108,7 +98,7 @@ class HttpKubeClient implements KubeClient {
     name: string,
     options: CallOptions = {},
   ): Promise<Live<T>> {
-    return (await this.#json({
+    return (await this.#requests.json({
       verb: "get",
       text: `get ${describe(resource, namespace, name)}`,
       resource: resource.plural,
@@ -131,7 +121,7 @@ class HttpKubeClient implements KubeClient {
     namespace: string | undefined,
     options: ListOptions = {},
   ): Promise<List<T>> {
-    const signal = deadline(Math.ceil(options.deadlineMs ?? this.#deadlineMs), options.signal);
+    const signal = this.#requests.signalOf(options);
     const items: Live<T>[] = [];
     let next: string | undefined;
     for (;;) {
@@ -141,7 +131,7 @@ class HttpKubeClient implements KubeClient {
         fieldSelector: options.fieldSelector,
         continue: next,
       });
-      const page = (await this.#json({
+      const page = (await this.#requests.json({
         verb: "list",
         text: `list ${describe(resource, namespace)}`,
         resource: resource.plural,
@@ -163,7 +153,7 @@ class HttpKubeClient implements KubeClient {
   ): Promise<void> {
     const { preconditions, propagationPolicy, gracePeriodSeconds, dryRun } = options;
     const body = { kind: "DeleteOptions", apiVersion: "v1", preconditions, propagationPolicy, gracePeriodSeconds };
-    await this.#json({
+    await this.#requests.json({
       verb: "delete",
       text: `delete ${describe(resource, namespace, name)}`,
       resource: resource.plural,
@@ -185,7 +175,7 @@ class HttpKubeClient implements KubeClient {
   ): Promise<Live<T>> {
     const query = { ...this.#writeQuery(options), force: patch.type === "apply" ? (patch.force ?? false) : undefined };
     const body = patch.type === "apply" ? { ...typeOf(resource), ...patch.body } : patch.body;
-    return (await this.#json({
+    return (await this.#requests.json({
       verb: "patch",
       text: `patch ${describe(resource, namespace, name, options.subresource)}`,
       resource: options.subresource === undefined ? resource.plural : `${resource.plural}/${options.subresource}`,
@@ -203,7 +193,7 @@ class HttpKubeClient implements KubeClient {
     namespace: string | undefined,
     options: WatchOptions,
   ): AsyncGenerator<WatchEvent<T>> {
-    const { timeoutSeconds, resourceVersion, labelSelector, fieldSelector } = options;
+    const { timeoutSeconds, resourceVersion, labelSelector, fieldSelector, signal } = options;
     const text = `watch ${describe(resource, namespace)}`;
     const path = pathOf(resource, namespace, undefined, undefined, {
       watch: 1,
@@ -213,30 +203,14 @@ class HttpKubeClient implements KubeClient {
       labelSelector,
       fieldSelector,
     });
-    const silent = new AbortController();
-    const signal = options.signal ? AbortSignal.any([options.signal, silent.signal]) : silent.signal;
-    let timer = setTimeout(() => silent.abort(), watchHeadMs);
-    let answer: IncomingMessage | undefined;
-    try {
-      answer = await this.#exchange({
-        verb: "watch",
-        text,
-        resource: resource.plural,
-        exchange: { method: "GET", path, longLived: true },
-        options: { signal },
-      });
-      clearTimeout(timer);
-      timer = setTimeout(() => silent.abort(), timeoutSeconds * 1000 + this.#watchOverdueMs);
-      for await (const line of readLines(answer)) yield watchEvent<T>(text, line);
-    } catch (error) {
-      if (error instanceof OpenShellError && !silent.signal.aborted) throw error;
-      if (options.signal?.aborted) throw cancelled(text, error);
-      if (silent.signal.aborted) throw errorFromConnection(text, "the stream fell silent");
-      throw errorFromConnection(text, error);
-    } finally {
-      clearTimeout(timer);
-      answer?.destroy();
-    }
+    const call: Call = {
+      verb: "watch",
+      text,
+      resource: resource.plural,
+      exchange: { method: "GET", path, longLived: true },
+      options: signal ? { signal } : {},
+    };
+    for await (const line of this.#requests.lines(call, timeoutSeconds)) yield watchEvent<T>(text, line);
   }
 
   async apiVersionsOf(group: string, options: CallOptions = {}): Promise<string[]> {
@@ -257,7 +231,7 @@ class HttpKubeClient implements KubeClient {
   }
 
   async raw(path: string, options: CallOptions = {}): Promise<unknown> {
-    return await this.#json({
+    return await this.#requests.json({
       verb: "get",
       text: `get ${path}`,
       resource: path,
@@ -267,13 +241,11 @@ class HttpKubeClient implements KubeClient {
   }
 
   async text(path: string, options: CallOptions = {}): Promise<string> {
-    return await this.#text({
-      verb: "get",
-      text: `get ${path}`,
-      resource: path,
-      exchange: { method: "GET", path },
-      options,
-    });
+    const exchange = { method: "GET", path } as const;
+    return await this.#requests.text(
+      { verb: "get", text: `get ${path}`, resource: path, exchange, options },
+      maxTextBytes,
+    );
   }
 
   close(): void {
@@ -283,73 +255,6 @@ class HttpKubeClient implements KubeClient {
   #writeQuery(options: WriteOptions): { fieldManager: string; dryRun: string | undefined } {
     return { fieldManager: options.fieldManager ?? this.#component, dryRun: options.dryRun ? "All" : undefined };
   }
-
-  async #json(call: Call): Promise<unknown> {
-    const text = await this.#text(call);
-    try {
-      return JSON.parse(text);
-    } catch (cause) {
-      throw new OpenShellError("internal", `cannot ${call.text}: the API server's answer is not JSON`, { cause });
-    }
-  }
-
-  async #text(call: Call): Promise<string> {
-    const ms = Math.ceil(call.options.deadlineMs ?? this.#deadlineMs);
-    const signal = deadline(ms, call.options.signal);
-    try {
-      for (let repeat = 0; ; repeat += 1) {
-        try {
-          return await readText(await this.#exchange({ ...call, options: { signal } }));
-        } catch (error) {
-          const broken = !(error instanceof OpenShellError);
-          if (signal.aborted || !broken || call.exchange.method !== "GET" || repeat >= maxReadRepeats) throw error;
-          await sleep(backoffMs(repeat), signal);
-        }
-      }
-    } catch (error) {
-      if (error instanceof OpenShellError) throw error;
-      if (call.options.signal?.aborted) throw cancelled(call.text, error);
-      if (!signal.aborted) throw errorFromConnection(call.text, error);
-      throw new OpenShellError("deadline-exceeded", `cannot ${call.text}: no answer within ${ms} ms`, { cause: error });
-    }
-  }
-
-  /** The head of an answer that is a success. Waits where the server asks to, until the signal aborts. */
-  async #exchange(call: Call): Promise<IncomingMessage> {
-    const { signal = new AbortController().signal } = call.options;
-    let refreshCredentials = false;
-    for (;;) {
-      const startedAt = performance.now();
-      const report = (code: number): void =>
-        this.#onRequest({ verb: call.verb, resource: call.resource, code, durationMs: performance.now() - startedAt });
-      let answer: IncomingMessage;
-      try {
-        answer = await this.#transport.send({ ...call.exchange, signal, refreshCredentials });
-      } catch (error) {
-        report(0);
-        throw error;
-      }
-      const code = answer.statusCode ?? 0;
-      report(code);
-      if (code < 300) return answer;
-      const body = parsed(await readText(answer));
-      const wait = waitSeconds(code, answer.headers["retry-after"]);
-      if (wait !== undefined) {
-        await sleep(wait * 1000 * (1 + Math.random() / 2), signal);
-      } else if (code === 401 && !refreshCredentials) {
-        refreshCredentials = true;
-      } else {
-        throw errorFromAnswer(call.text, code, body, answer.headers["retry-after"]);
-      }
-    }
-  }
-}
-
-/** Seconds the server wants us to wait, or undefined when the answer is final. */
-function waitSeconds(code: number, retryAfter: string | undefined): number | undefined {
-  const seconds = Number(retryAfter ?? Number.NaN);
-  if (code === 429) return Number.isFinite(seconds) ? Math.max(seconds, 0.1) : 1;
-  return code === 503 && Number.isFinite(seconds) ? Math.max(seconds, 0.1) : undefined;
 }
 
 function watchEvent<T extends KubeObject>(text: string, line: string): WatchEvent<T> {
@@ -365,18 +270,6 @@ function watchEvent<T extends KubeObject>(text: string, line: string): WatchEven
     default:
       throw new OpenShellError("data-loss", `cannot ${text}: a line is no watch event: ${line.slice(0, 200)}`);
   }
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return text;
-  }
-}
-
-function cancelled(text: string, cause: unknown): OpenShellError {
-  return new OpenShellError("cancelled", `${text}: cancelled`, { cause });
 }
 
 async function undefinedWhenNotFound<T>(call: Promise<T>): Promise<T | undefined> {
