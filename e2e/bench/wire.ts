@@ -135,7 +135,12 @@ function rawServer(all: readonly Case[]): grpc.Server {
     };
     const handle = (call: grpc.ServerDuplexStream<Buffer, Buffer>) => {
       if (requests > 1) {
-        call.pipe(call);
+        call.on("data", (message: Buffer) => {
+          if (call.write(message)) return;
+          call.pause();
+          call.once("drain", () => call.resume());
+        });
+        call.on("end", () => call.end());
         return;
       }
       let left = chunks;

@@ -82,9 +82,19 @@ const transportOptions: grpc.ChannelOptions = {
   "grpc.enable_http_proxy": 0,
 };
 
+/** Calls one connection may have open: four times what a sandbox may have relays. */
+const maxStreams = 1024;
+
+/** A server finds a peer that went away without a word by asking; until then its calls would hold what they hold. */
+const serverOptions: grpc.ServerOptions = {
+  "grpc.max_concurrent_streams": maxStreams,
+  "grpc.keepalive_time_ms": 30_000,
+  "grpc.keepalive_timeout_ms": 20_000,
+};
+
 /** A server with the project's transport options. */
 export function createServer(options: grpc.ServerOptions = {}): grpc.Server {
-  return new grpc.Server({ ...transportOptions, ...options });
+  return new grpc.Server({ ...transportOptions, ...serverOptions, ...options });
 }
 
 /** A channel with the project's transport options; `target` is `host:port`. */
