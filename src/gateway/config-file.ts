@@ -2,7 +2,7 @@ import { closeSync, constants, existsSync, fstatSync, openSync, readFileSync } f
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { OpenShellError } from "../common/errors.ts";
-import { parseSettings, type Settings, type SettingsPurpose } from "../config/index.ts";
+import { parseSettings, type SettingOverride, type Settings, type SettingsPurpose } from "../config/index.ts";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -21,11 +21,16 @@ export function configPath(asked: string | undefined, environment: Environment):
 
 /**
  * Reads the settings of a file, or the built-in ones.
+ * @param overrides what flags say over it
  * @throws invalid-argument naming every problem
  */
-export function loadSettings(path: string | undefined, purpose: SettingsPurpose): Settings {
-  if (path === undefined) return parseSettings("[openshell]\nversion = 2\n", "built-in defaults", purpose);
-  return parseSettings(readRegularFile(path), path, purpose);
+export function loadSettings(
+  path: string | undefined,
+  purpose: SettingsPurpose,
+  overrides: readonly SettingOverride[] = [],
+): Settings {
+  if (path === undefined) return parseSettings("[openshell]\nversion = 2\n", "built-in defaults", purpose, overrides);
+  return parseSettings(readRegularFile(path), path, purpose, overrides);
 }
 
 /**

@@ -1,7 +1,8 @@
+import { resolve } from "node:path";
 import { OpenShellError } from "../common/errors.ts";
-import { type LogLevel, logLevels } from "../common/log.ts";
-import type { Settings } from "../config/index.ts";
+import { defaultSettings, type SettingOverride, type Settings, splitBindAddress } from "../config/index.ts";
 import type { Address } from "./http.ts";
+import type { TlsFiles } from "./tls.ts";
 
 /** What flags and environment variables say over the file; undefined is not said. Flags and variables are joined by commander. */
 export interface Overrides {
@@ -17,80 +18,111 @@ export interface Overrides {
   readonly tlsClientCa?: string;
 }
 
-/** The few settings that flags can change, after the file and the flags. */
-export interface Listening {
+const gateway = "openshell.gateway";
+
+/**
+ * The overrides as settings: flag over environment over file, setting by setting; IP and port of the listener count separately. They are
+ * applied to the file before its rules run, so that a flag completes a file and breaks no rule unseen.
+ * @throws invalid-argument naming a flag that makes no sense by itself
+ */
+export function settingOverrides(given: Overrides): SettingOverride[] {
+  const found: SettingOverride[] = [];
+  const set = (name: string, from: string, value: unknown) => {
+    if (value !== undefined) found.push({ key: `${gateway}.${name}`, from, value: () => value });
+  };
+  if (given.bindAddress !== undefined || given.port !== undefined) found.push(bindOverride(given));
+  for (const [flag, port, name] of [
+    ["--health-port", given.healthPort, "health_bind_address"],
+    ["--metrics-port", given.metricsPort, "metrics_bind_address"],
+  ] as const) {
+    if (port !== undefined) found.push(besideOverride(flag, port, name));
+  }
+  set("log_level", "--log-level", given.logLevel);
+  set("disable_tls", "--disable-tls", given.disableTls);
+  // A file written for TLS is served in plain text when the flag says so; certificates given beside the flag contradict it.
+  if (given.disableTls === true) found.push({ key: `${gateway}.tls`, from: "--disable-tls", value: () => undefined });
+  set("tls.cert_path", "--tls-cert", absolute(given.tlsCert));
+  set("tls.key_path", "--tls-key", absolute(given.tlsKey));
+  set("tls.client_ca_path", "--tls-client-ca", absolute(given.tlsClientCa));
+  return found;
+}
+
+/** The listeners of a settings file. */
+export function listenersOf({ gateway: own }: Settings): {
   readonly bind: Address;
   readonly health: Address | undefined;
   readonly metrics: Address | undefined;
-  readonly logLevel: LogLevel;
-  readonly tls: { readonly cert: string; readonly key: string; readonly clientCa: string | undefined } | undefined;
-}
-
-/**
- * Flag over environment over file, setting by setting; IP and port of the listener count separately.
- * @throws invalid-argument naming the flag
- */
-export function listening(settings: Settings, given: Overrides): Listening {
-  const { gateway } = settings;
-  const file = addressOf("bind_address", gateway.bind_address);
-  const asked = given.bindAddress === undefined ? undefined : askedAddress(given.bindAddress);
-  const bind = {
-    host: asked?.host ?? file.host,
-    port: given.port === undefined ? (asked?.port ?? file.port) : portOf("--port", given.port),
-  };
-  const beside = (flag: string, port: string | undefined, setting: string, fromFile: string): Address | undefined => {
-    if (port === undefined) return fromFile === "" ? undefined : addressOf(setting, fromFile);
-    const number = portOf(flag, port);
-    return number === 0 ? undefined : { host: bind.host, port: number };
-  };
+  readonly tls: TlsFiles | undefined;
+} {
+  const { tls } = own;
   return {
-    bind,
-    health: beside("--health-port", given.healthPort, "health_bind_address", gateway.health_bind_address),
-    metrics: beside("--metrics-port", given.metricsPort, "metrics_bind_address", gateway.metrics_bind_address),
-    logLevel: levelOf(given.logLevel ?? gateway.log_level),
-    tls: tlsOf(settings, given),
+    bind: addressOf(own.bind_address),
+    health: own.health_bind_address === "" ? undefined : addressOf(own.health_bind_address),
+    metrics: own.metrics_bind_address === "" ? undefined : addressOf(own.metrics_bind_address),
+    tls: tls === undefined ? undefined : { cert: tls.cert_path, key: tls.key_path, clientCa: tls.client_ca_path },
   };
 }
 
-function tlsOf({ gateway: { tls, disable_tls } }: Settings, given: Overrides): Listening["tls"] {
-  if (given.disableTls ?? disable_tls) return undefined;
-  const cert = given.tlsCert ?? tls?.cert_path;
-  const key = given.tlsKey ?? tls?.key_path;
-  if (cert === undefined || key === undefined) {
-    throw new OpenShellError(
-      "invalid-argument",
-      "TLS needs a certificate and its key: set tls.cert_path and tls.key_path (or --tls-cert and --tls-key), or disable_tls for development",
-    );
-  }
-  return { cert, key, clientCa: given.tlsClientCa ?? tls?.client_ca_path };
+function bindOverride({ bindAddress, port }: Overrides): SettingOverride {
+  const asked = bindAddress === undefined ? undefined : askedAddress(bindAddress);
+  const askedPort = port === undefined ? asked?.port : portOf("--port", port);
+  return {
+    key: bindKey,
+    from: bindAddress === undefined ? "--port" : "--bind-address",
+    value: (read) => {
+      const file = bound(read);
+      // An unusable address in the file is the file's problem to be told of.
+      if (file === undefined && (asked === undefined || askedPort === undefined)) return read(bindKey);
+      return printed({ host: asked?.host ?? file?.host ?? "", port: askedPort ?? file?.port ?? 0 });
+    },
+  };
 }
 
-/** The parts of `ip:port`. */
-export function addressOf(what: string, text: string): Address {
-  const [, v6, v4, port = ""] = /^(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+)):(\d{1,5})$/.exec(text) ?? [];
-  const host = v6 ?? v4;
-  if (host === undefined) {
-    throw new OpenShellError("invalid-argument", `${what}: ${JSON.stringify(text)} is no address like 0.0.0.0:8080`);
-  }
-  return { host, port: portOf(what, port) };
+/** A port beside the main listener, on its address; 0 is none. */
+function besideOverride(flag: string, port: string, name: string): SettingOverride {
+  const number = portOf(flag, port);
+  const value = (read: (key: string) => unknown) => {
+    const bind = bound(read);
+    if (number === 0) return "";
+    return bind === undefined ? undefined : printed({ host: bind.host, port: number });
+  };
+  return { key: `${gateway}.${name}`, from: flag, value };
+}
+
+const bindKey = `${gateway}.bind_address`;
+
+function bound(read: (key: string) => unknown): Address | undefined {
+  const value = read(bindKey) ?? defaultSettings().gateway.bind_address;
+  return typeof value === "string" ? splitBindAddress(value) : undefined;
+}
+
+function printed({ host, port }: Address): string {
+  return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
+}
+
+function addressOf(setting: string): Address {
+  const found = splitBindAddress(setting);
+  if (found !== undefined) return found;
+  throw new OpenShellError("internal", `${setting} passed as an address and is none`);
 }
 
 function askedAddress(text: string): { readonly host: string; readonly port: number | undefined } {
-  if (/^[0-9.]+$/.test(text) || /^[0-9A-Fa-f:]+$/.test(text)) return { host: text, port: undefined };
-  return addressOf("--bind-address", text);
-}
-
-function portOf(what: string, text: string): number {
-  const port = Number(text);
-  if (/^\d{1,5}$/.test(text) && port <= 65_535) return port;
-  throw new OpenShellError("invalid-argument", `${what}: ${JSON.stringify(text)} is no port (0 to 65535)`);
-}
-
-function levelOf(text: string): LogLevel {
-  const level = logLevels.find((one) => one === text);
-  if (level !== undefined) return level;
+  const whole = splitBindAddress(text);
+  if (whole !== undefined) return whole;
+  const alone = splitBindAddress(text.includes(":") ? `[${text}]:0` : `${text}:0`);
+  if (alone !== undefined) return { host: alone.host, port: undefined };
   throw new OpenShellError(
     "invalid-argument",
-    `--log-level: ${JSON.stringify(text)} is none of ${logLevels.join(", ")}`,
+    `--bind-address: ${JSON.stringify(text)} is no address like 0.0.0.0 or 0.0.0.0:8080`,
   );
+}
+
+function portOf(flag: string, text: string): number {
+  const port = Number(text);
+  if (/^\d{1,5}$/.test(text) && port <= 65_535) return port;
+  throw new OpenShellError("invalid-argument", `${flag}: ${JSON.stringify(text)} is no port (0 to 65535)`);
+}
+
+function absolute(path: string | undefined): string | undefined {
+  return path === undefined ? undefined : resolve(path);
 }

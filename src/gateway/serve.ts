@@ -7,9 +7,10 @@ import { createLogger, type Logger } from "../common/log.ts";
 import type { Settings } from "../config/index.ts";
 import { createDriver, reasonClass } from "../driver/index.ts";
 import { configPath, loadSettings } from "./config-file.ts";
+import { driverMetrics, RequestCounts } from "./driver-metrics.ts";
 import { type Gateway, startGateway } from "./gateway.ts";
 import type { SessionTokenKeys } from "./identity/session-tokens.ts";
-import { listening, type Overrides } from "./overrides.ts";
+import { listenersOf, type Overrides, settingOverrides } from "./overrides.ts";
 import { pathOfUrl } from "./store/database.ts";
 import { version } from "./version.ts";
 
@@ -25,14 +26,15 @@ export interface ServeOptions extends Overrides {
  * @throws invalid-argument for what the operator has to correct; everything else is a failure to start
  */
 export async function serve(options: ServeOptions): Promise<{ readonly gateway: Gateway; readonly log: Logger }> {
-  const settings = loadSettings(configPath(options.config, process.env), "serve");
+  const settings = loadSettings(configPath(options.config, process.env), "serve", settingOverrides(options));
   const { gateway: own, kubernetes } = settings;
-  const { bind, health, metrics, logLevel, tls } = listening(settings, options);
+  const { bind, health, metrics, tls } = listenersOf(settings);
   const databasePath = pathOfUrl(
     required(options.dbUrl, "--db-url or OPENSHELL_DB_URL, for example sqlite:/var/openshell/openshell.db"),
   );
-  const log = createLogger({ name: "openshell-gateway", level: logLevel });
+  const log = createLogger({ name: "openshell-gateway", level: own.log_level });
   const caPem = tls === undefined ? undefined : authorityBeside(tls.cert);
+  const requests = new RequestCounts();
   const driver = createDriver({
     settings: kubernetes,
     gateway: {
@@ -44,6 +46,7 @@ export async function serve(options: ServeOptions): Promise<{ readonly gateway: 
     },
     masterSecret: masterSecret(required(own.master_secret_path, "master_secret_path")),
     log,
+    onRequest: (request) => requests.count(request),
     ...(options.kubeconfig === undefined ? {} : { kubeconfig: options.kubeconfig }),
   });
   const gateway = await startGateway({
@@ -53,11 +56,12 @@ export async function serve(options: ServeOptions): Promise<{ readonly gateway: 
     ...(health === undefined ? {} : { health }),
     ...(metrics === undefined ? {} : { metrics }),
     ...(tls === undefined ? {} : { tls }),
-    mtlsUsers: own.mtls_auth.enabled && tls !== undefined,
+    mtlsUsers: own.mtls_auth.enabled,
     allowUnauthenticatedUsers: own.auth.allow_unauthenticated_users,
     ...tokenSettings(settings),
     databasePath,
     driver,
+    driverMetrics: driverMetrics(requests, () => driver.depth()),
     driverName: own.compute_driver,
     allowDriverConfig: kubernetes.allow_driver_config,
     classify: reasonClass,

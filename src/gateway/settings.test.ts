@@ -2,11 +2,11 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { defaultSettings } from "../config/index.ts";
 import { openshell } from "../wire/index.ts";
 import { configPath, loadSettings, readRegularFile } from "./config-file.ts";
+import { driverMetrics, RequestCounts } from "./driver-metrics.ts";
 import { printMetrics } from "./metrics.ts";
-import { listening } from "./overrides.ts";
+import { listenersOf, type Overrides, settingOverrides } from "./overrides.ts";
 import { unknownField } from "./unknown-field.ts";
 
 let directory: string;
@@ -52,34 +52,78 @@ describe("the configuration file", () => {
 });
 
 describe("flags over the file", () => {
-  const { gateway, kubernetes } = defaultSettings();
-  const settings = {
-    kubernetes,
-    gateway: { ...gateway, bind_address: "0.0.0.0:8080", health_bind_address: "0.0.0.0:8081", disable_tls: true },
-  };
+  const own = [
+    'bind_address = "0.0.0.0:8080"',
+    'health_bind_address = "0.0.0.0:8081"',
+    'master_secret_path = "/keys/master"',
+    "disable_tls = true",
+    "[openshell.gateway.auth]",
+    "allow_unauthenticated_users = true",
+    "[openshell.gateway.gateway_jwt]",
+    'signing_key_path = "/jwt/signing.pem"',
+    'public_key_path = "/jwt/public.pem"',
+    'kid_path = "/jwt/kid"',
+  ];
+  const tls = ["[openshell.gateway.tls]", 'cert_path = "/tls/crt"', 'key_path = "/tls/key"'];
+
+  function read(given: Overrides, lines: readonly string[] = own, endpoint = "http://gateway:8080") {
+    const driver = ["[openshell.drivers.kubernetes]", `grpc_endpoint = "${endpoint}"`];
+    const file = join(directory, "gateway.toml");
+    writeFileSync(file, ["[openshell]", "version = 2", "[openshell.gateway]", ...lines, ...driver, ""].join("\n"));
+    return listenersOf(loadSettings(file, "serve", settingOverrides(given)));
+  }
+  const without = (...keys: string[]) => own.filter((line) => !keys.some((key) => line.startsWith(key)));
 
   it("change address and port separately", () => {
-    expect(listening(settings, {}).bind).toEqual({ host: "0.0.0.0", port: 8080 });
-    expect(listening(settings, { port: "9" }).bind).toEqual({ host: "0.0.0.0", port: 9 });
-    expect(listening(settings, { bindAddress: "127.0.0.1" }).bind).toEqual({ host: "127.0.0.1", port: 8080 });
-    expect(listening(settings, { bindAddress: "[::1]:7", port: "9" }).bind).toEqual({ host: "::1", port: 9 });
+    expect(read({}).bind).toEqual({ host: "0.0.0.0", port: 8080 });
+    expect(read({ port: "9" }).bind).toEqual({ host: "0.0.0.0", port: 9 });
+    expect(read({ bindAddress: "127.0.0.1" }).bind).toEqual({ host: "127.0.0.1", port: 8080 });
+    expect(read({ bindAddress: "::1" }).bind).toEqual({ host: "::1", port: 8080 });
+    expect(read({ bindAddress: "[::1]:7", port: "9" }).bind).toEqual({ host: "::1", port: 9 });
+    expect(read({ port: "9" }, without("bind_address")).bind).toEqual({ host: "127.0.0.1", port: 9 });
   });
 
   it("turn the health port off with 0 and put it on the main address", () => {
-    expect(listening(settings, {}).health).toEqual({ host: "0.0.0.0", port: 8081 });
-    expect(listening(settings, { healthPort: "0" }).health).toBeUndefined();
-    expect(listening(settings, { healthPort: "1", bindAddress: "127.0.0.1" }).health).toEqual({
-      host: "127.0.0.1",
-      port: 1,
-    });
+    expect(read({}).health).toEqual({ host: "0.0.0.0", port: 8081 });
+    expect(read({ healthPort: "0" }).health).toBeUndefined();
+    expect(read({ healthPort: "1", bindAddress: "127.0.0.1" }).health).toEqual({ host: "127.0.0.1", port: 1 });
   });
 
   it("that make no sense are refused by name", () => {
-    expect(() => listening(settings, { port: "http" })).toThrow('--port: "http" is no port (0 to 65535)');
-    expect(() => listening(settings, { logLevel: "loud" })).toThrow(/--log-level: "loud" is none of/);
-    expect(() => listening({ ...settings, gateway: { ...settings.gateway, disable_tls: false } }, {})).toThrow(
-      /TLS needs a certificate/,
+    expect(() => read({ port: "http" })).toThrow('--port: "http" is no port (0 to 65535)');
+    expect(() => read({ bindAddress: "here" })).toThrow('--bind-address: "here" is no address like');
+    expect(() => read({ logLevel: "loud" })).toThrow(/openshell\.gateway\.log_level \(--log-level\): /);
+  });
+
+  it("complete a file that would be refused without them", () => {
+    const plain = without("disable_tls");
+    expect(() => read({}, plain)).toThrow(/has no certificate/);
+    expect(read({ disableTls: true }, plain).tls).toBeUndefined();
+    const given = { tlsCert: "/other/crt", tlsKey: "/other/key" };
+    expect(read(given, plain, "https://gateway:8080").tls).toMatchObject({ cert: "/other/crt", key: "/other/key" });
+  });
+
+  it("over a file's certificates replace the ones they name, and --disable-tls all of them", () => {
+    const withTls = [...without("disable_tls"), ...tls];
+    const https = "https://gateway:8080";
+    expect(read({ tlsCert: "relative.crt" }, withTls, https).tls).toEqual({
+      cert: join(process.cwd(), "relative.crt"),
+      key: "/tls/key",
+      clientCa: undefined,
+    });
+    expect(read({ disableTls: true }, withTls).tls).toBeUndefined();
+    expect(() => read({ disableTls: true, tlsCert: "/a", tlsKey: "/b" }, withTls)).toThrow(/remove one of the two/);
+  });
+
+  it("are held to the rules between settings", () => {
+    expect(() => read({ healthPort: "8080" })).toThrow(
+      /health_bind_address \(--health-port\): health_bind_address and bind_address are the same address/,
     );
+    expect(() => read({ disableTls: false })).toThrow(/has no certificate/);
+    const mtls = [...without("disable_tls"), "[openshell.gateway.mtls_auth]", "enabled = true", ...tls];
+    expect(() => read({ disableTls: true }, mtls)).toThrow(/mtls_auth\.enabled = true needs TLS/);
+    expect(() => read({}, mtls, "https://gateway:8080")).toThrow(/needs tls\.client_ca_path/);
+    expect(read({ tlsClientCa: "/ca" }, mtls, "https://gateway:8080").tls?.clientCa).toBe("/ca");
   });
 });
 
@@ -108,5 +152,14 @@ describe("metrics", () => {
     expect(printMetrics([{ name: "openshell_x", kind: "gauge", help: "Help.", samples }])).toBe(
       '# HELP openshell_x Help.\n# TYPE openshell_x gauge\nopenshell_x{phase="a\\"b\\\\c\\nd"} 2\n',
     );
+  });
+
+  it("count the driver's requests by verb, resource and answer", () => {
+    const requests = new RequestCounts();
+    for (const code of [201, 201, 409]) requests.count({ verb: "create", resource: "pods", code });
+    const printed = printMetrics(driverMetrics(requests, () => 4));
+    expect(printed).toContain('openshell_kube_requests_total{verb="create",resource="pods",code="201"} 2\n');
+    expect(printed).toContain('openshell_kube_requests_total{verb="create",resource="pods",code="409"} 1\n');
+    expect(printed).toContain("openshell_driver_pending_sandboxes 4\n");
   });
 });
