@@ -25,9 +25,7 @@ export class HttpListener {
   /** @throws unavailable when the address cannot be had */
   static async listen(what: string, address: Address, paths: Readonly<Record<string, () => Answer>>) {
     const server = createServer((request, response) => {
-      const path = new URL(request.url ?? "/", "http://gateway").pathname;
-      const answer = Object.hasOwn(paths, path) ? paths[path]?.() : undefined;
-      const { status, type, body } = answer ?? { status: 404, type: "text/plain", body: "not found\n" };
+      const { status, type, body } = answerOf(paths, request.url ?? "/");
       response.writeHead(status, { "content-type": type }).end(body);
     });
     await new Promise<void>((resolve, reject) => {
@@ -47,6 +45,18 @@ export class HttpListener {
   async close(): Promise<void> {
     this.#server.closeAllConnections();
     await new Promise<void>((resolve) => this.#server.close(() => resolve()));
+  }
+}
+
+function answerOf(paths: Readonly<Record<string, () => Answer>>, target: string): Answer {
+  // Cut by hand: URL throws on targets like "//", which anybody who reaches the port may send.
+  const [path = ""] = target.split("?", 1);
+  const answer = Object.hasOwn(paths, path) ? paths[path] : undefined;
+  if (answer === undefined) return { status: 404, type: "text/plain", body: "not found\n" };
+  try {
+    return answer();
+  } catch (error) {
+    return { status: 500, type: "text/plain", body: `${OpenShellError.from(error).message}\n` };
   }
 }
 
