@@ -91,6 +91,11 @@ export class MemoryDriver implements GatewayDriver {
     this.#tell({ case: "sandbox", value: { sandbox: messageOf(held) } });
   }
 
+  /** Something happened to the sandbox's objects. */
+  happen(sandboxId: string, event: Partial<compute.DriverPlatformEvent>): void {
+    this.#tell({ case: "platformEvent", value: { sandboxId, event: event as compute.DriverPlatformEvent } });
+  }
+
   /** The sandbox is gone from the cluster. */
   vanish(id: string): void {
     this.held.delete(id);
@@ -145,7 +150,8 @@ export class MemoryDriver implements GatewayDriver {
 
 type Payload =
   | { case: "sandbox"; value: { sandbox: compute.DriverSandbox } }
-  | { case: "deleted"; value: { sandboxId: string } };
+  | { case: "deleted"; value: { sandboxId: string } }
+  | { case: "platformEvent"; value: { sandboxId: string; event: compute.DriverPlatformEvent } };
 
 // The in-process client fills what is left out, as a socket would.
 function eventOf(payload: Payload): compute.WatchSandboxesEvent {

@@ -103,7 +103,10 @@ export class TestSupervisor implements AsyncDisposable {
         headers: this.headers,
         signal: this.#stop.signal,
       })) {
-        if (payload.case === "data") await incoming.push(payload.value);
+        if (payload.case !== "data") continue;
+        // On a raw connection an empty frame ends the gateway's direction.
+        if (serviceId === services.tcp && payload.value.length === 0) incoming.end();
+        else await incoming.push(payload.value);
       }
       incoming.end();
     } catch (error) {

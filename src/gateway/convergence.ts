@@ -22,6 +22,11 @@ const definitive: ReadonlySet<ErrorCode> = new Set([
   "unauthenticated",
 ]);
 
+/** Whether asking the driver again would only get the same answer. */
+export function isDefinitive(code: ErrorCode): boolean {
+  return definitive.has(code);
+}
+
 export interface ConvergenceOptions {
   readonly sandboxes: Sandboxes;
   readonly driver: Client<typeof compute.ComputeDriver>;
@@ -99,7 +104,7 @@ export class Convergence {
         return true;
       }
     }
-    if (action === "stop" || action === "delete" || !definitive.has(error.code)) return false;
+    if (action === "stop" || action === "delete" || !isDefinitive(error.code)) return false;
     sandboxes.change(id, (life) => failed(life, error.details.reason ?? "DriverRefused", error.message));
     this.#settle(id, error);
     return true;

@@ -1,61 +1,33 @@
-import * as grpc from "@grpc/grpc-js";
 import { OpenShellError } from "../common/errors.ts";
-import type { Logger } from "../common/log.ts";
-import { addService, compute, createServer, type Implementation, localClient, openshell } from "../wire/index.ts";
-import { Convergence } from "./convergence.ts";
-import { DriverWatch } from "./driver-watch.ts";
+import type { Implementation, openshell } from "../wire/index.ts";
+import { type Core, type CoreOptions, openCore } from "./core.ts";
+import { DriverLink, type GatewayDriver } from "./driver-link.ts";
 import { execService } from "./exec/service.ts";
 import { gatewayMetrics } from "./gateway-metrics.ts";
-import { type Address, HttpListener, healthPaths, metricsPaths } from "./http.ts";
+import type { Address } from "./http.ts";
 import { Authenticator } from "./identity/authenticator.ts";
-import { ClientCertificates } from "./identity/client-certificates.ts";
 import type { Principal } from "./identity/principal.ts";
-import { type SessionTokenKeys, SessionTokens } from "./identity/session-tokens.ts";
-import { type DriverCapabilities, handshake, infoService } from "./info.ts";
-import type { ClassifyReason } from "./sandbox/driver-state.ts";
-import { Replays } from "./sandbox/replay.ts";
-import { Sandboxes } from "./sandbox/sandboxes.ts";
+import { infoService } from "./info.ts";
+import { type HttpOptions, listenGrpc, listenHttp } from "./listeners.ts";
+import type { Metric } from "./metrics.ts";
 import { sandboxService } from "./sandbox/service.ts";
-import { Exits } from "./sessions/exits.ts";
 import { supervisorService } from "./sessions/supervisor-service.ts";
-import { Supervisors } from "./sessions/supervisors.ts";
-import { Store } from "./store/store.ts";
-import { GatewayTls, type TlsFiles } from "./tls.ts";
+import type { GatewayTls } from "./tls.ts";
 import { workspaceService } from "./workspaces.ts";
 
-/** What runs the sandboxes; src/driver has one. */
-export interface GatewayDriver {
-  readonly implementation: Implementation<typeof compute.ComputeDriver>;
-  /** Resolves when it can be asked; rejects when it never can. */
-  start(signal: AbortSignal): Promise<void>;
-  ready(): boolean;
-  stop(): Promise<void>;
-}
+export type { GatewayDriver } from "./driver-link.ts";
 
-export interface GatewayOptions {
+export interface GatewayOptions extends CoreOptions, HttpOptions {
   readonly version: string;
-  /** Issuer of session tokens is `openshell-gateway:<gatewayId>`. */
-  readonly gatewayId: string;
   /** gRPC; port 0 takes a free one. */
   readonly bind: Address;
-  readonly health?: Address;
-  readonly metrics?: Address;
-  /** Undefined: plain text. */
-  readonly tls?: TlsFiles;
-  /** Whether client certificates identify users; needs tls.clientCa. */
-  readonly mtlsUsers: boolean;
   readonly allowUnauthenticatedUsers: boolean;
-  /** Undefined: supervisors cannot identify themselves. */
-  readonly tokenKeys?: SessionTokenKeys;
-  readonly tokenTtlSeconds?: number;
-  /** File of the store, or ":memory:". */
-  readonly databasePath: string;
   readonly driver: GatewayDriver;
   /** As configured. */
   readonly driverName: string;
   readonly allowDriverConfig: boolean;
-  readonly classify: ClassifyReason;
-  readonly log: Logger;
+  /** What the driver measures, shown beside the gateway's own. @default nothing */
+  readonly driverMetrics?: readonly Metric[];
 }
 
 /** A gateway that serves. */
@@ -78,94 +50,33 @@ export interface Gateway {
  * @throws failed-precondition when nobody could authenticate, unavailable when an address or the store cannot be had
  */
 export async function startGateway(options: GatewayOptions): Promise<Gateway> {
-  const { log, driver: engine, version } = options;
+  const { log, driver, version } = options;
   requireAuthentication(options);
   await using undo = new AsyncDisposableStack();
   const stop = new AbortController();
-  const store = undo.adopt(new Store(options.databasePath), (one) => one.close());
-  const certificates = options.mtlsUsers ? new ClientCertificates() : undefined;
-  const tls =
-    options.tls === undefined
-      ? undefined
-      : undo.adopt(
-          GatewayTls.load(options.tls, log, (bundle) => certificates?.trust(bundle)),
-          (one) => one.close(),
-        );
-  const tokens =
-    options.tokenKeys === undefined ? undefined : await SessionTokens.create(tokenOptions(options, options.tokenKeys));
-
-  const driver = localClient(compute.ComputeDriver, engine.implementation, undefined);
-  const sandboxes = new Sandboxes({ store, classify: options.classify });
-  const supervisors = new Supervisors({ store, sandboxes, log });
-  const convergence = new Convergence({ sandboxes, driver, log, signal: stop.signal });
-  const exits = undo.adopt(new Exits(sandboxes), (one) => one.close());
-  let watchRestarts = 0;
-  const watch = new DriverWatch({ sandboxes, driver, log, signal: stop.signal, onRestart: () => watchRestarts++ });
-  let capabilities: DriverCapabilities | undefined;
+  const core = await openCore(options, undo);
+  const { store, sandboxes, supervisors, exits, tls } = core;
+  const link = new DriverLink({ store, sandboxes, exits, driver, version, log, signal: stop.signal });
   sandboxes.onChange((record) => {
-    if (capabilities !== undefined) convergence.kick(record);
+    link.kick(record);
     supervisors.review(record.id);
     exits.review(record);
   });
-
+  sandboxes.onRemoved((id) => {
+    supervisors.forget(id);
+    exits.forget(id);
+  });
   const unready = () => {
     if (stop.signal.aborted) return "the gateway is shutting down";
-    if (!store.isOpen) return "the store is closed";
-    if (capabilities === undefined || !engine.ready()) return "the compute driver is not ready";
-    return watch.synced ? undefined : "the driver's sandboxes are not compared with the store yet";
+    return store.isOpen ? link.unready() : "the store is closed";
   };
 
-  const replays = new Replays(store.replays);
-  const authenticator = new Authenticator({
-    store,
-    driver,
-    allowUnauthenticatedUsers: options.allowUnauthenticatedUsers,
-    ...(certificates === undefined ? {} : { certificates }),
-    ...(tokens === undefined ? {} : { tokens }),
-  });
-  const implementation: Implementation<typeof openshell.OpenShell, Principal> = {
-    ...infoService({
-      version,
-      driverName: options.driverName,
-      unready,
-      capabilities: () => {
-        if (capabilities !== undefined) return capabilities;
-        throw new OpenShellError("unavailable", "the compute driver is not ready", { retryAfterMs: 2_000 });
-      },
-    }),
-    ...sandboxService({ store, sandboxes, convergence, driver, replays, allowDriverConfig: options.allowDriverConfig }),
-    ...workspaceService({ store, driver, replays }),
-    ...supervisorService({ store, sandboxes, supervisors, tokens, log }),
-    ...execService({ sandboxes, relays: supervisors.relays }),
-  };
-
-  const metrics = gatewayMetrics({ store, supervisors, tls, watchRestarts: () => watchRestarts });
-  undo.defer(() => engine.stop());
-  const health =
-    options.health === undefined
-      ? undefined
-      : undo.adopt(await HttpListener.listen("health_bind_address", options.health, healthPaths(unready)), (one) =>
-          one.close(),
-        );
-  const metering =
-    options.metrics === undefined
-      ? undefined
-      : undo.adopt(await HttpListener.listen("metrics_bind_address", options.metrics, metricsPaths(metrics)), (one) =>
-          one.close(),
-        );
-
-  const server = undo.adopt(createServer(), shutDown);
-  addService(
-    server,
-    openshell.OpenShell,
-    implementation,
-    (context) => authenticator.authenticate(context),
-    (error, method) => {
-      const level = error.code === "internal" || error.code === "unknown" ? "error" : "debug";
-      log[level]({ err: error, rpc: method.name, code: error.code }, error.message);
-    },
-  );
-  const port = await bind(server, options.bind, tls ?? grpc.ServerCredentials.createInsecure());
+  undo.defer(() => driver.stop());
+  const metrics = gatewayMetrics({ store, supervisors, tls, watchRestarts: () => link.watchRestarts });
+  const http = await listenHttp(options, unready, [...metrics, ...(options.driverMetrics ?? [])], undo);
+  const implementation = services(options, core, link, unready);
+  const authenticator = authenticatorOf(options, core, link);
+  const port = await listenGrpc({ address: options.bind, tls, implementation, authenticator, log }, undo);
   undo.defer(() => {
     stop.abort(new OpenShellError("unavailable", "the gateway is shutting down"));
     supervisors.close();
@@ -175,24 +86,13 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
 
   const closed = Promise.withResolvers<void>();
   closed.promise.catch(() => {});
-  const work = async () => {
-    await engine.start(stop.signal);
-    capabilities = await handshake(driver, version);
-    for (const record of sandboxes.all()) {
-      convergence.kick(record);
-      exits.review(record);
-    }
-    await watch.run();
-  };
-  work().catch((error: unknown) => {
+  link.run().catch((error: unknown) => {
     if (!stop.signal.aborted) closed.reject(error);
   });
-
   const resources = undo.move();
   return {
     port,
-    healthPort: health?.port,
-    metricsPort: metering?.port,
+    ...http,
     tls,
     unready,
     closed: closed.promise,
@@ -201,6 +101,37 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       closed.resolve();
     },
   };
+}
+
+/** Every RPC this gateway serves. */
+function services(
+  { version, driverName, allowDriverConfig, log }: GatewayOptions,
+  { store, sandboxes, supervisors, replays, tokens }: Core,
+  link: DriverLink,
+  unready: () => string | undefined,
+): Implementation<typeof openshell.OpenShell, Principal> {
+  const { client: driver, convergence, workspaceDeletions: deletions } = link;
+  return {
+    ...infoService({ version, driverName, unready, capabilities: () => link.capabilities() }),
+    ...sandboxService({ store, sandboxes, convergence, driver, replays, allowDriverConfig }),
+    ...workspaceService({ store, driver, replays, deletions }),
+    ...supervisorService({ store, sandboxes, supervisors, tokens, log }),
+    ...execService({ sandboxes, relays: supervisors.relays }),
+  };
+}
+
+function authenticatorOf(
+  { allowUnauthenticatedUsers }: GatewayOptions,
+  { store, certificates, tokens }: Core,
+  { client: driver }: DriverLink,
+): Authenticator {
+  return new Authenticator({
+    store,
+    driver,
+    allowUnauthenticatedUsers,
+    ...(certificates === undefined ? {} : { certificates }),
+    ...(tokens === undefined ? {} : { tokens }),
+  });
 }
 
 function requireAuthentication(options: GatewayOptions): void {
@@ -215,25 +146,4 @@ function requireAuthentication(options: GatewayOptions): void {
     "failed-precondition",
     "nobody could authenticate: set mtls_auth.enabled with tls.client_ca_path, or auth.allow_unauthenticated_users for development",
   );
-}
-
-function tokenOptions({ gatewayId, tokenTtlSeconds }: GatewayOptions, keys: SessionTokenKeys) {
-  return { keys, gatewayId, ...(tokenTtlSeconds === undefined ? {} : { ttlSeconds: tokenTtlSeconds }) };
-}
-
-function bind(server: grpc.Server, { host, port }: Address, credentials: grpc.ServerCredentials): Promise<number> {
-  const where = host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
-  return new Promise((resolve, reject) => {
-    server.bindAsync(where, credentials, (cause, bound) => {
-      if (cause === null) resolve(bound);
-      else reject(new OpenShellError("unavailable", `cannot listen on ${where}: ${cause.message}`, { cause }));
-    });
-  });
-}
-
-/** Lets calls that are under way end, but not for long. */
-async function shutDown(server: grpc.Server): Promise<void> {
-  const forced = setTimeout(() => server.forceShutdown(), 3_000);
-  await new Promise<void>((resolve) => server.tryShutdown(() => resolve()));
-  clearTimeout(forced);
 }

@@ -3,19 +3,24 @@ import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { OpenShellError } from "../common/errors.ts";
 import { type Client, type compute, datamodel, type Implementation, openshell } from "../wire/index.ts";
 import type { Principal } from "./identity/principal.ts";
+import { patiently } from "./patience.ts";
 import { checkName } from "./sandbox/names.ts";
 import { pageSize, pageToken, parseSelector, positionOf } from "./sandbox/paging.ts";
 import type { Replays } from "./sandbox/replay.ts";
 import { checkLabels } from "./sandbox/validate-maps.ts";
 import { Violations } from "./sandbox/violations.ts";
 import type { Store } from "./store/store.ts";
-import { defaultWorkspace, type WorkspaceRecord } from "./store/workspaces.ts";
+import { defaultWorkspace, type WorkspaceRecord, workspaceNotFound } from "./store/workspaces.ts";
+import type { WorkspaceDeletions } from "./workspace-deletions.ts";
+
+const { ACTIVE, TERMINATING } = datamodel.WorkspacePhase;
 
 type Methods = "createWorkspace" | "getWorkspace" | "listWorkspaces" | "deleteWorkspace";
 
 export interface WorkspaceServiceOptions {
   readonly store: Store;
-  readonly driver: Pick<Client<typeof compute.ComputeDriver>, "ensureWorkspace" | "deleteWorkspace">;
+  readonly driver: Pick<Client<typeof compute.ComputeDriver>, "ensureWorkspace">;
+  readonly deletions: Pick<WorkspaceDeletions, "run">;
   readonly replays: Replays;
   /** @default Date.now */
   readonly now?: () => number;
@@ -25,7 +30,7 @@ export interface WorkspaceServiceOptions {
 export function workspaceService(
   options: WorkspaceServiceOptions,
 ): Required<Pick<Implementation<typeof openshell.OpenShell, Principal>, Methods>> {
-  const { store, driver, replays, now = Date.now } = options;
+  const { store, driver, deletions, replays, now = Date.now } = options;
 
   return {
     createWorkspace: (request, context) =>
@@ -44,7 +49,7 @@ export function workspaceService(
 
     async getWorkspace(request) {
       const found = store.workspaces.byName(request.name);
-      if (found === undefined) throw missing(request.name);
+      if (found === undefined) throw workspaceNotFound(request.name);
       return { workspace: shown(found) };
     },
 
@@ -64,26 +69,21 @@ export function workspaceService(
 
     deleteWorkspace: (request, context) =>
       replays.once(context, request, openshell.DeleteWorkspaceResponseSchema, async () => {
-        const { ALREADY_ABSENT, COMPLETED } = openshell.DeletionOutcome;
+        const { ALREADY_ABSENT, ACCEPTED, COMPLETED } = openshell.DeletionOutcome;
         if (request.name === defaultWorkspace) {
           throw new OpenShellError("failed-precondition", `workspace ${defaultWorkspace} always exists`);
         }
-        if (store.workspaces.byName(request.name) === undefined) {
-          if (!request.allowMissing) throw missing(request.name);
+        if (store.workspaces.terminate(request.name) === undefined) {
+          if (!request.allowMissing) throw workspaceNotFound(request.name);
           return { outcome: ALREADY_ABSENT };
         }
-        store.workspaces.delete(request.name);
-        await driver.deleteWorkspace({ workspace: request.name }, { signal: context.signal, timeoutMs: 20_000 });
-        return { outcome: COMPLETED };
+        await patiently(deletions.run(request.name));
+        return { outcome: store.workspaces.byName(request.name) === undefined ? COMPLETED : ACCEPTED };
       }),
   };
 }
 
-function missing(name: string): OpenShellError {
-  return new OpenShellError("not-found", `workspace ${name} not found`, { reason: "WorkspaceNotFound" });
-}
-
-function shown({ id, name, resourceVersion, createdMs, labels }: WorkspaceRecord) {
+function shown({ id, name, resourceVersion, createdMs, labels, terminating }: WorkspaceRecord) {
   return {
     metadata: {
       id,
@@ -92,6 +92,6 @@ function shown({ id, name, resourceVersion, createdMs, labels }: WorkspaceRecord
       resourceVersion: BigInt(resourceVersion),
       createdTime: timestampFromMs(createdMs),
     },
-    status: { phase: datamodel.WorkspacePhase.ACTIVE },
+    status: { phase: terminating ? TERMINATING : ACTIVE },
   };
 }

@@ -7,15 +7,20 @@ import {
   type MessageShape,
   toBinary,
 } from "@bufbuild/protobuf";
+import { OpenShellError } from "../../common/errors.ts";
 import type { CallContext } from "../../wire/index.ts";
 import { callerName, type Principal } from "../identity/principal.ts";
-import type { ReplayTable } from "../store/replays.ts";
+import { type ReplayTable, usedOtherwise } from "../store/replays.ts";
+import { bytes as bytesOf } from "./violations.ts";
+
+/** Longest request_id in bytes: it is kept for a day. */
+const maxRequestId = 256;
 
 /** Runs mutations once per caller and request_id; a repetition gets the first answer, also while the first is still running. */
 export class Replays {
   readonly #table: ReplayTable;
   readonly #now: () => number;
-  readonly #running = new Map<string, Promise<unknown>>();
+  readonly #running = new Map<string, { readonly fingerprint: string; readonly answer: Promise<unknown> }>();
 
   constructor(table: ReplayTable, now: () => number = Date.now) {
     this.#table = table;
@@ -30,12 +35,21 @@ export class Replays {
     run: () => Promise<MessageInitShape<O>>,
   ): Promise<MessageInitShape<O>> {
     if (request.requestId === "") return run();
+    if (bytesOf(request.requestId) > maxRequestId) {
+      const description = `has more than ${maxRequestId} bytes`;
+      throw new OpenShellError("invalid-argument", `request_id: ${description}`, {
+        violations: [{ field: "request_id", description }],
+      });
+    }
     const caller = callerName(context.principal);
     const bytes = toBinary(context.method.input, request as never);
     const fingerprint = createHash("sha256").update(context.method.name).update(bytes).digest("hex");
-    const key = JSON.stringify([caller, request.requestId, fingerprint]);
-    const running = this.#running.get(key) as Promise<MessageInitShape<O>> | undefined;
-    if (running !== undefined) return running;
+    const key = JSON.stringify([caller, request.requestId]);
+    const running = this.#running.get(key);
+    if (running !== undefined) {
+      if (running.fingerprint !== fingerprint) throw usedOtherwise(request.requestId);
+      return running.answer as Promise<MessageInitShape<O>>;
+    }
     const before = this.#table.find(caller, request.requestId, fingerprint, this.#now());
     if (before !== undefined) return fromBinary(output, before) as MessageInitShape<O>;
     const first = run().then((answer) => {
@@ -43,7 +57,7 @@ export class Replays {
       this.#table.put(caller, request.requestId, fingerprint, toBinary(output, message), this.#now());
       return answer;
     });
-    this.#running.set(key, first);
+    this.#running.set(key, { fingerprint, answer: first });
     try {
       return await first;
     } finally {

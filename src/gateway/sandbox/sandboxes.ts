@@ -28,6 +28,7 @@ export class Sandboxes {
   readonly #driver = new Map<string, compute.DriverSandboxStatus | "gone">();
   readonly #sessions = new Map<string, SessionView>();
   #onChange: (record: SandboxRecord) => void = () => {};
+  #onRemoved: (id: string) => void = () => {};
 
   constructor(options: SandboxesOptions) {
     this.#store = options.store;
@@ -42,6 +43,11 @@ export class Sandboxes {
   /** Who brings the driver closer to what is wanted; told after every change of a record. */
   onChange(listener: (record: SandboxRecord) => void): void {
     this.#onChange = listener;
+  }
+
+  /** Who holds something for a sandbox; told when it is gone. */
+  onRemoved(listener: (id: string) => void): void {
+    this.#onRemoved = listener;
   }
 
   /** @throws not-found */
@@ -105,8 +111,9 @@ export class Sandboxes {
     }
   }
 
-  /** What the supervisor's session tells. */
+  /** What the supervisor's session tells; nothing is kept for a sandbox that is gone. */
   setSession(id: string, change: (before: SessionView) => SessionView): void {
+    if (this.byId(id) === undefined) return;
     this.#sessions.set(id, change(this.session(id)));
     this.change(id, (life) => life);
   }
@@ -114,7 +121,9 @@ export class Sandboxes {
   remove(id: string): void {
     this.#driver.delete(id);
     this.#sessions.delete(id);
-    if (this.#store.sandboxes.delete(id)) this.hub.gone(id);
+    if (!this.#store.sandboxes.delete(id)) return;
+    this.hub.gone(id);
+    this.#onRemoved(id);
   }
 
   /** Which row of the phase table a sandbox is in now. */

@@ -6,8 +6,10 @@ import { type Client, type compute, type Implementation, openshell } from "../..
 import type { Convergence } from "../convergence.ts";
 import type { Principal, UserPrincipal } from "../identity/principal.ts";
 import { requireRole } from "../identity/rules.ts";
+import { patienceMs, patiently } from "../patience.ts";
 import type { SandboxRecord } from "../store/sandboxes.ts";
 import type { Store } from "../store/store.ts";
+import { requireActive, type WorkspaceRecord, workspaceNotFound } from "../store/workspaces.ts";
 import { driverSandbox } from "./driver-request.ts";
 import { created, deleteRequested, type Lifecycle, startRequested, stopRequested } from "./lifecycle.ts";
 import { generateName } from "./names.ts";
@@ -17,9 +19,6 @@ import type { Sandboxes } from "./sandboxes.ts";
 import { oneOrAllWorkspaces, oneWorkspace } from "./scope.ts";
 import { validateCreate } from "./validate-create.ts";
 import { watchSandbox } from "./watch.ts";
-
-/** How long a mutation waits for the driver's first answer before it returns what is so far, in milliseconds. */
-const patienceMs = 20_000;
 
 export interface SandboxServiceOptions {
   readonly store: Store;
@@ -68,7 +67,7 @@ export function sandboxService(
       replays.once(context, request, openshell.SandboxResponseSchema, async () => {
         const workspace = oneWorkspace(request.workspaceScope);
         validateCreate(request, options.allowDriverConfig);
-        requireWorkspace(store, workspace);
+        requireActive(requireWorkspace(store, workspace));
         const object = newSandbox(request, workspace, freeName(sandboxes, workspace, request.name), options.now);
         const draft = { id: object.metadata?.id ?? "", workspace, name: object.metadata?.name ?? "" };
         await driver.validateSandboxCreate(
@@ -131,9 +130,10 @@ export function sandboxService(
 }
 
 /** @throws not-found */
-function requireWorkspace(store: Store, workspace: string): void {
-  if (store.workspaces.byName(workspace) !== undefined) return;
-  throw new OpenShellError("not-found", `workspace ${workspace} not found`, { reason: "WorkspaceNotFound" });
+function requireWorkspace(store: Store, name: string): WorkspaceRecord {
+  const found = store.workspaces.byName(name);
+  if (found === undefined) throw workspaceNotFound(name);
+  return found;
 }
 
 function freeName(sandboxes: Sandboxes, workspace: string, wanted: string): string {
@@ -187,17 +187,5 @@ function page(store: Store, workspace: string | undefined, request: openshell.Li
     }
     after = rows[rows.length - 1];
     if (rows.length < size) return { sandboxes: found.map(({ object }) => object), nextPageToken: "" };
-  }
-}
-
-/** Waits for the driver's answer, but not longer than a client would. */
-async function patiently(outcome: Promise<void>): Promise<void> {
-  const late = Promise.withResolvers<void>();
-  const timer = setTimeout(late.resolve, patienceMs);
-  try {
-    await Promise.race([outcome, late.promise]);
-  } finally {
-    clearTimeout(timer);
-    outcome.catch(() => {});
   }
 }

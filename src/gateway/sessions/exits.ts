@@ -16,8 +16,7 @@ export class Exits {
 
   review({ id, lifecycle: { exit } }: SandboxRecord): void {
     if (exit === undefined || exit.finalized) {
-      clearTimeout(this.#timers.get(id));
-      this.#timers.delete(id);
+      this.forget(id);
     } else if (!this.#timers.has(id)) {
       const finalize = () => {
         this.#timers.delete(id);
@@ -25,6 +24,12 @@ export class Exits {
       };
       this.#timers.set(id, setTimeout(finalize, finalizeWithinMs));
     }
+  }
+
+  /** The sandbox is gone, or its run is over. */
+  forget(id: string): void {
+    clearTimeout(this.#timers.get(id));
+    this.#timers.delete(id);
   }
 
   close(): void {

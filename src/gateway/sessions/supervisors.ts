@@ -74,9 +74,12 @@ export class Supervisors {
     if (sandboxId !== principal.sandboxId) {
       throw new OpenShellError("permission-denied", "the token is another sandbox's");
     }
+    // The token was good when the call came; the hello may have taken its time.
+    if (!this.#isLive(principal)) throw sessionOver();
     this.#counter += 1;
     const number = this.#counter;
-    const admission = admit(this.#registrations.get(sandboxId), {
+    const before = this.#registrations.get(sandboxId);
+    const admission = admit(before, {
       sessionId: principal.sessionId,
       instanceId,
       epoch: connectionEpoch,
@@ -85,6 +88,9 @@ export class Supervisors {
     if (!admission.accepted) {
       yield { payload: { case: "sessionRejected", value: { reason: admission.reason } } };
       return;
+    }
+    if (before !== undefined && before.sessionId !== principal.sessionId) {
+      this.relays.abandon(sandboxId, new OpenShellError("unavailable", "the sandbox has a new supervisor"));
     }
     if (admission.replaces !== undefined) {
       this.#connections
@@ -105,10 +111,15 @@ export class Supervisors {
   review(sandboxId: string): void {
     const connection = this.#current(sandboxId);
     if (connection === undefined) return;
-    if (this.#options.store.sessions.bySandbox(sandboxId)?.sessionId === connection.sessionId) return;
-    connection.stop.abort(
-      new OpenShellError("permission-denied", "the session is over: the sandbox was started anew or deleted"),
-    );
+    if (this.#isLive(connection)) return;
+    connection.stop.abort(sessionOver());
+  }
+
+  /** The sandbox is gone: so is its session, and whatever went on over it. */
+  forget(sandboxId: string): void {
+    this.#current(sandboxId)?.stop.abort(sessionOver());
+    this.#registrations.delete(sandboxId);
+    this.relays.abandon(sandboxId, new OpenShellError("unavailable", "the sandbox was deleted"));
   }
 
   /** Ends every connection, for shutdown. */
@@ -141,7 +152,6 @@ export class Supervisors {
     this.#registrations.set(sandboxId, release(registration, number));
     this.relays.abandon(sandboxId, new OpenShellError("unavailable", "the sandbox's supervisor was lost"));
     this.#options.sandboxes.setSession(sandboxId, lostSession);
-    if (this.#options.sandboxes.byId(sandboxId) === undefined) this.#registrations.delete(sandboxId);
   }
 
   async *#run(
@@ -203,6 +213,12 @@ export class Supervisors {
     }
   }
 
+  /** Whether the session is still the sandbox's. */
+  #isLive({ sandboxId, sessionId }: SandboxPrincipal | Connection): boolean {
+    const { store } = this.#options;
+    return store.isOpen && store.sessions.bySandbox(sandboxId)?.sessionId === sessionId;
+  }
+
   #current(sandboxId: string): Connection | undefined {
     const number = this.#registrations.get(sandboxId)?.connection;
     return number === undefined ? undefined : this.#connections.get(number);
@@ -215,4 +231,8 @@ export class Supervisors {
   get #heartbeatMs(): number {
     return this.#options.heartbeatMs ?? heartbeatMs;
   }
+}
+
+function sessionOver(): OpenShellError {
+  return new OpenShellError("permission-denied", "the session is over: the sandbox was started anew or deleted");
 }

@@ -45,7 +45,8 @@ export function backupPath(path: string, version: number): string {
 function connect(path: string): DatabaseSync {
   try {
     const database = new DatabaseSync(path, { enableForeignKeyConstraints: true, timeout: 5000 });
-    database.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;");
+    // FULL: what was answered survives a node that loses power, or a created sandbox would be nobody's.
+    database.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
     return database;
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause);

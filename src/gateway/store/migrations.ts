@@ -49,4 +49,8 @@ export const migrations: readonly Migration[] = [
       ) STRICT;
     `,
   },
+  {
+    name: "workspaces that are being deleted",
+    sql: "ALTER TABLE workspaces ADD COLUMN terminating INTEGER NOT NULL DEFAULT 0;",
+  },
 ];

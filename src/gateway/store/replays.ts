@@ -23,11 +23,7 @@ export class ReplayTable {
       .prepare("SELECT * FROM replays WHERE caller = ? AND request_id = ? AND created_ms > ?")
       .get(caller, requestId, now - replayMs);
     if (row === undefined) return undefined;
-    if (row.fingerprint !== fingerprint) {
-      throw new OpenShellError("invalid-argument", `request_id ${requestId} was already used for a different request`, {
-        violations: [{ field: "request_id", description: "belongs to a different request; use a new one" }],
-      });
-    }
+    if (row.fingerprint !== fingerprint) throw usedOtherwise(requestId);
     return row.response as Uint8Array;
   }
 
@@ -43,4 +39,10 @@ export class ReplayTable {
       )
       .run(caller, replaysPerCaller);
   }
+}
+
+export function usedOtherwise(requestId: string): OpenShellError {
+  return new OpenShellError("invalid-argument", `request_id ${requestId} was already used for a different request`, {
+    violations: [{ field: "request_id", description: "belongs to a different request; use a new one" }],
+  });
 }

@@ -4,6 +4,7 @@ import { OpenShellError } from "../../common/errors.ts";
 import { openshell } from "../../wire/index.ts";
 import type { Lifecycle } from "../sandbox/lifecycle.ts";
 import { nextRevision, transaction } from "./revision.ts";
+import { requireActive, workspaceNotFound } from "./workspaces.ts";
 
 /** A sandbox as stored: the object its user sees, and what the gateway wants of it. */
 export interface SandboxRecord {
@@ -27,6 +28,7 @@ export class SandboxTable {
   readonly #database: DatabaseSync;
   readonly #byId: StatementSync;
   readonly #byName: StatementSync;
+  readonly #workspace: StatementSync;
   readonly #insert: StatementSync;
   readonly #update: StatementSync;
   readonly #delete: StatementSync;
@@ -37,6 +39,7 @@ export class SandboxTable {
     this.#database = database;
     this.#byId = database.prepare("SELECT * FROM sandboxes WHERE id = ?");
     this.#byName = database.prepare("SELECT * FROM sandboxes WHERE workspace = ? AND name = ?");
+    this.#workspace = database.prepare("SELECT terminating FROM workspaces WHERE name = ?");
     this.#insert = database.prepare("INSERT INTO sandboxes VALUES (?, ?, ?, ?, ?, ?)");
     this.#update = database.prepare(
       "UPDATE sandboxes SET resource_version = ?, object = ?, lifecycle = ? WHERE id = ? AND resource_version = ?",
@@ -58,10 +61,13 @@ export class SandboxTable {
     return recordOf(this.#byName.get(workspace, name));
   }
 
-  /** @throws already-exists when the workspace has a sandbox of this name */
+  /** @throws already-exists when the workspace has a sandbox of this name; not-found or failed-precondition when it goes or is gone */
   insert(object: openshell.Sandbox, lifecycle: Lifecycle): SandboxRecord {
     const { id = "", workspace = "", name = "" } = object.metadata ?? {};
     return transaction(this.#database, () => {
+      const row = this.#workspace.get(workspace);
+      if (row === undefined) throw workspaceNotFound(workspace);
+      requireActive({ name: workspace, terminating: row.terminating === 1 });
       if (this.byName(workspace, name) !== undefined) {
         throw new OpenShellError("already-exists", `sandbox ${name} already exists in workspace ${workspace}`);
       }

@@ -58,13 +58,26 @@ describe("the store", () => {
     ]);
   });
 
-  it("keeps a workspace that holds sandboxes", () => {
+  it("keeps a workspace that holds sandboxes, and lets none into one that goes", () => {
     using store = new Store(":memory:");
-    const record = store.sandboxes.insert(sandbox("a"), created());
-    expect(() => store.workspaces.delete("default")).toThrow("workspace default still holds 1 sandbox");
+    store.workspaces.insert({ id: "w", name: "other", createdMs: 0, labels: {} });
+    const record = store.sandboxes.insert(sandbox("a", "other"), created());
+    expect(() => store.workspaces.terminate("other")).toThrow("workspace other still holds 1 sandbox");
     store.sandboxes.delete(record.id);
-    expect(store.workspaces.delete("default")).toBe(true);
-    expect(store.workspaces.delete("default")).toBe(false);
+    expect(store.workspaces.remove("other")).toBe(false);
+
+    const before = store.workspaces.byName("other")?.resourceVersion ?? 0;
+    expect(store.workspaces.terminate("other")?.resourceVersion).toBeGreaterThan(before);
+    expect(() => store.sandboxes.insert(sandbox("b", "other"), created())).toThrow("workspace other is being deleted");
+    expect(() => store.workspaces.insert({ id: "x", name: "other", createdMs: 0, labels: {} })).toThrow(
+      /is still being deleted/,
+    );
+    expect(store.workspaces.terminating().map(({ name }) => name)).toEqual(["other"]);
+    expect(store.workspaces.restore("other")?.terminating).toBe(false);
+    expect(store.workspaces.terminate("other")?.terminating).toBe(true);
+    expect(store.workspaces.remove("other")).toBe(true);
+    expect(store.workspaces.terminate("other")).toBeUndefined();
+    expect(() => store.sandboxes.insert(sandbox("b", "other"), created())).toThrow("workspace other not found");
   });
 
   it("forgets a supervisor's session with its sandbox", () => {

@@ -1,0 +1,99 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { OpenShellError } from "../common/errors.ts";
+import { openshell } from "../wire/index.ts";
+import { inDefault, TestGateway, untilPhase } from "./_testing.ts";
+import { MemoryDriver } from "./_testing-driver.ts";
+import { about, create, supervised } from "./_testing-sandbox.ts";
+
+const { SandboxPhase, DeletionOutcome } = openshell;
+
+describe("a gateway and its driver", () => {
+  it("refuses a create that the driver refuses, and leaves nothing", async () => {
+    await using test = await TestGateway.start();
+    for (const call of ["validate", "create"]) {
+      test.driver.refuse.set(
+        call,
+        new OpenShellError("failed-precondition", "no such runtime class", { reason: "RuntimeClassNotFound" }),
+      );
+      await expect(create(test, "one")).rejects.toMatchObject({
+        code: "failed-precondition",
+        message: "no such runtime class",
+        details: { reason: "RuntimeClassNotFound" },
+      });
+      await expect(test.client.getSandbox(about("one"))).rejects.toMatchObject({ code: "not-found" });
+    }
+  });
+
+  it("keeps a create that the driver could not take now, and asks again", async () => {
+    await using test = await TestGateway.start();
+    test.driver.refuse.set("create", new OpenShellError("unavailable", "the cluster is away"));
+    const { sandbox } = await test.client.createSandbox(about("one"));
+    expect(sandbox?.status?.phase).toBe(SandboxPhase.PROVISIONING);
+    await using _ = await supervised(test, sandbox?.metadata?.id ?? "");
+    await untilPhase(test.client, "one", "READY");
+    expect(test.driver.calls.filter((call) => call === "create")).toHaveLength(2);
+  });
+
+  it("goes on after a restart: a create that never arrived, a delete under way, a sandbox deleted behind its back", async () => {
+    const directory = mkdtempSync(join(tmpdir(), "openshell-gateway-"));
+    const databasePath = join(directory, "store.db");
+    const driver = new MemoryDriver();
+    driver.automatic = false;
+    try {
+      const ids: Record<string, string> = {};
+      {
+        await using test = await TestGateway.start({ databasePath, driver });
+        for (const name of ["lost", "leaving", "kept"]) ids[name] = await create(test, name);
+        await test.client.deleteSandbox(about("leaving"));
+        driver.refuse.set("create", new OpenShellError("unavailable", "the cluster is away"));
+        ids.late = await create(test, "late");
+      }
+      driver.held.delete(ids.lost ?? "");
+      driver.held.delete(ids.leaving ?? "");
+      await using test = await TestGateway.start({ databasePath, driver });
+      const { status } = await untilPhase(test.client, "lost", "ERROR");
+      expect(status?.conditions.find(({ type }) => type === "Ready")?.reason).toBe("ResourceDeleted");
+      expect(driver.held.has(ids.late ?? "")).toBe(true);
+      const names = (await test.client.listSandboxes({ workspaceScope: inDefault })).sandboxes.map(
+        ({ metadata }) => metadata?.name,
+      );
+      expect(names).toEqual(["kept", "late", "lost"]);
+      expect(test.gateway.unready()).toBeUndefined();
+      // Started anew, it is made anew.
+      await test.client.startSandbox(about("lost"));
+      await using _ = await supervised(test, ids.lost ?? "", () => driver.report(ids.lost ?? "", "Running"));
+      await untilPhase(test.client, "lost", "READY");
+    } finally {
+      rmSync(directory, { recursive: true });
+    }
+  });
+
+  it("opens the driver's stream again when it breaks, and misses nothing", async () => {
+    await using test = await TestGateway.start();
+    test.driver.automatic = false;
+    const id = await create(test, "one");
+    test.driver.breakWatches();
+    test.driver.report(id, "Broken");
+    const { status } = await untilPhase(test.client, "one", "ERROR");
+    expect(status?.conditions.find(({ type }) => type === "Ready")?.reason).toBe("Broken");
+    // Start is allowed from ERROR, and the former failure does not come back.
+    expect((await test.client.startSandbox(about("one"))).sandbox?.status?.phase).toBe(SandboxPhase.STARTING);
+  });
+
+  it("shows DELETING with the same id until the driver says that it is gone", async () => {
+    await using test = await TestGateway.start();
+    test.driver.automatic = false;
+    const id = await create(test, "one");
+    expect(await test.client.deleteSandbox(about("one"))).toMatchObject({ outcome: DeletionOutcome.ACCEPTED });
+    const { sandbox } = await test.client.getSandbox(about("one"));
+    expect(sandbox).toMatchObject({ metadata: { id }, status: { phase: SandboxPhase.DELETING } });
+    await expect(test.client.startSandbox(about("one"))).rejects.toMatchObject({ code: "failed-precondition" });
+    const watched = untilPhase(test.client, "one", "READY").catch((error: unknown) => error);
+    test.driver.vanish(id);
+    expect(String(await watched)).toMatch(/ended in DELETING|not found/);
+    await expect(test.client.getSandbox(about("one"))).rejects.toMatchObject({ code: "not-found" });
+  });
+});
