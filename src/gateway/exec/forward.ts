@@ -2,6 +2,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { ByteChannel } from "../../boundary/index.ts";
 import { OpenShellError } from "../../common/errors.ts";
 import type { openshell } from "../../wire/index.ts";
+import { abortOnLeave } from "./leaving.ts";
 
 type Frame = MessageInitShape<typeof openshell.TcpForwardFrameSchema>;
 
@@ -14,8 +15,7 @@ export async function* forward(
   frames: AsyncIterable<openshell.TcpForwardFrame>,
   signal: AbortSignal,
 ): AsyncGenerator<Frame, void, undefined> {
-  const leave = () => channel.abort(new OpenShellError("cancelled", "the client left"));
-  signal.addEventListener("abort", leave, { once: true });
+  using _leaving = abortOnLeave(channel, signal);
   const carry = async () => {
     try {
       for await (const { payload } of frames) {
@@ -31,7 +31,6 @@ export async function* forward(
   try {
     for await (const value of channel.readable) yield { payload: { case: "data", value } };
   } finally {
-    signal.removeEventListener("abort", leave);
     channel.end();
   }
 }

@@ -10,13 +10,14 @@ import {
 } from "../../boundary/index.ts";
 import { OpenShellError } from "../../common/errors.ts";
 import type { openshell } from "../../wire/index.ts";
+import { abortOnLeave } from "./leaving.ts";
 
 type ExecEvent = MessageInitShape<typeof openshell.ExecSandboxEventSchema>;
 
 /** Exit code of a command that ran out of time, as timeout(1) has it. */
 const timedOut = 124;
 /** How much later than the runtime the gateway gives up on a command itself, in milliseconds. */
-const graceMs = 10_000;
+export const graceMs = 10_000;
 
 /** The runtime's word for a request; its stdin travels as input. */
 export function commandOf(request: openshell.ExecSandboxRequest): ExecCommand {
@@ -49,8 +50,7 @@ export async function* execEvents(
     channel.abort(new OpenShellError("deadline-exceeded", "the command ran out of time"));
   };
   const timer = command.timeoutMs === undefined ? undefined : setTimeout(giveUp, command.timeoutMs + graceMs);
-  const leave = () => channel.abort(new OpenShellError("cancelled", "the client left"));
-  signal.addEventListener("abort", leave, { once: true });
+  using _leaving = abortOnLeave(channel, signal);
   try {
     for await (const event of runExec(channel, command, input)) yield* eventsOf(event);
   } catch (error) {
@@ -58,7 +58,6 @@ export async function* execEvents(
     yield { payload: { case: "exit", value: { exitCode: timedOut } } };
   } finally {
     clearTimeout(timer);
-    signal.removeEventListener("abort", leave);
   }
 }
 

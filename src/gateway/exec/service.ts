@@ -7,6 +7,7 @@ import type { Sandboxes } from "../sandbox/sandboxes.ts";
 import { oneWorkspace } from "../sandbox/scope.ts";
 import type { RelayBroker } from "../sessions/relay-broker.ts";
 import { forward } from "./forward.ts";
+import { abortOnLeave } from "./leaving.ts";
 import { commandOf, execEvents } from "./run.ts";
 import { requireServing } from "./serving.ts";
 import { validateExec } from "./validate-exec.ts";
@@ -66,7 +67,7 @@ export function execService({
           throw new OpenShellError("invalid-argument", `init.tcp.port: ${port} is no port (1 to 65535)`);
         }
         const channel = await open(workspace, sandbox, services.tcp, signal);
-        yield* forward(await connected(channel, host, port), remaining(rest), signal);
+        yield* forward(await connected(channel, host, port, signal), remaining(rest), signal);
       } else if (target.case === "ssh") {
         throw new OpenShellError("unimplemented", "this gateway serves no SSH");
       } else {
@@ -76,7 +77,8 @@ export function execService({
   };
 }
 
-async function connected(channel: ByteChannel, host: string, port: number): Promise<ByteChannel> {
+async function connected(channel: ByteChannel, host: string, port: number, signal: AbortSignal): Promise<ByteChannel> {
+  using _leaving = abortOnLeave(channel, signal);
   try {
     return await openTcp(channel, host === "" ? "127.0.0.1" : host, port);
   } catch (error) {

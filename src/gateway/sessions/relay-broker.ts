@@ -1,5 +1,5 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { type ByteChannel, createChannel, type ServiceId } from "../../boundary/index.ts";
+import { type ByteChannel, createChannel, type ServiceId, services } from "../../boundary/index.ts";
 import { AsyncQueue } from "../../common/async.ts";
 import { OpenShellError } from "../../common/errors.ts";
 import type { openshell } from "../../wire/index.ts";
@@ -9,8 +9,12 @@ import { openingOf } from "../opening.ts";
 export const relaysPerSandbox = 256;
 /** How long a supervisor has to answer RelayOpen, in milliseconds. */
 export const openTimeoutMs = 10_000;
-/** Reason of a RelayClose that only says that nothing more will be sent; any other ends the relay. */
+/** Most bytes a supervisor may put into one frame. */
+export const maxDataBytes = 1024 * 1024;
+/** Reason of a supervisor's RelayClose that only says that nothing more will be sent; any other ends the relay. */
 export const endOfInput = "eof";
+/** On a raw connection: no more data from the gateway's side, in order with the data before it. */
+const endOfData = new Uint8Array(0);
 /** Chunks held for a reader that is slower than the network. */
 const held = 4;
 
@@ -22,6 +26,7 @@ export type Tell = (sandboxId: string, message: MessageInitShape<typeof openshel
 interface Relay {
   readonly id: string;
   readonly sandboxId: string;
+  readonly serviceId: ServiceId;
   readonly channel: ByteChannel;
   readonly incoming: AsyncQueue<Uint8Array>;
   readonly outgoing: AsyncQueue<Uint8Array>;
@@ -49,7 +54,7 @@ export class RelayBroker {
     if (this.#of(sandboxId).length >= relaysPerSandbox) {
       throw new OpenShellError("resource-exhausted", `the sandbox has ${relaysPerSandbox} open connections already`);
     }
-    const relay = this.#create(sandboxId);
+    const relay = this.#create(sandboxId, serviceId);
     const timer = setTimeout(() => {
       relay.attached.reject(unavailable("the sandbox's supervisor did not answer in time"));
     }, openTimeoutMs);
@@ -82,7 +87,9 @@ export class RelayBroker {
     const reading = carryIn(frames, relay);
     try {
       for await (const value of relay.outgoing) yield { payload: { case: "data", value } };
-      this.#tell(sandboxId, { payload: { case: "relayClose", value: { channelId: relay.id, reason: endOfInput } } });
+      // gRPC cannot end one direction of a response. Messages say their own end; a raw connection has this frame. A word on the other
+      // stream (RelayClose) would overtake data that waits for a slow reader, and cut it off.
+      if (relay.serviceId === services.tcp) yield { payload: { case: "data", value: endOfData } };
       await reading;
     } finally {
       signal.removeEventListener("abort", gone);
@@ -116,12 +123,13 @@ export class RelayBroker {
     return this.#relays.size;
   }
 
-  #create(sandboxId: string): Relay {
+  #create(sandboxId: string, serviceId: ServiceId): Relay {
     const incoming = new AsyncQueue<Uint8Array>(held);
     const { channel, outgoing } = createChannel(incoming, (error) => this.#drop(relay, error, "cancelled"));
     const relay: Relay = {
       id: crypto.randomUUID(),
       sandboxId,
+      serviceId,
       channel,
       incoming,
       outgoing,
@@ -168,13 +176,16 @@ async function carryIn(frames: AsyncIterator<openshell.RelayFrame>, { incoming }
     for (;;) {
       const next = await frames.next();
       if (next.done === true) break;
-      if (next.value.payload.case !== "data") continue;
-      if (!(await incoming.push(next.value.payload.value))) return;
+      const { payload } = next.value;
+      if (payload.case !== "data") continue;
+      if (payload.value.length > maxDataBytes) {
+        throw new OpenShellError("invalid-argument", `a RelayFrame holds more than ${maxDataBytes} bytes of data`);
+      }
+      if (!(await incoming.push(payload.value))) return;
     }
     incoming.end();
-  } catch {
-    // Says nothing new: the stream's end reaches the reader here, its cause is the supervisor's connection.
-    incoming.end(unavailable("the connection to the sandbox was lost"));
+  } catch (cause) {
+    incoming.end(new OpenShellError("unavailable", "the connection to the sandbox was lost", { cause }));
   }
 }
 
