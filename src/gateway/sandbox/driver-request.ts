@@ -2,6 +2,9 @@ import type { JsonObject, JsonValue, MessageInitShape } from "@bufbuild/protobuf
 import type { compute } from "../../wire/index.ts";
 import type { SandboxRecord } from "../store/sandboxes.ts";
 
+/** The key of driver_config that is the driver's. */
+export const driverConfigKey = "kubernetes";
+
 /**
  * What the driver is told of a sandbox. Environment and command are not among it: they reach the workload over the launch relay and never
  * a Pod. Of driver_config only the `kubernetes` object goes on, of the policy only the user it names.
@@ -15,7 +18,7 @@ export function driverSandbox({
   const spec = object.spec;
   const template = spec?.template;
   const process = spec?.policy?.process;
-  const kubernetes = template?.driverConfig?.kubernetes;
+  const kubernetes = template?.driverConfig?.[driverConfigKey];
   const platform = platformConfig(template?.runtimeClassName ?? "", template?.annotations ?? {});
   return {
     id,
@@ -66,6 +69,6 @@ function resourcesOf(resources: JsonObject | undefined) {
   };
 }
 
-function isObject(value: JsonValue | undefined): value is JsonObject {
+export function isObject(value: JsonValue | undefined): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -1,6 +1,7 @@
 import { type JsonObject, toBinary } from "@bufbuild/protobuf";
 import { OpenShellError } from "../../common/errors.ts";
 import { type openshell, sandbox as sandboxWire } from "../../wire/index.ts";
+import { driverConfigKey, isObject } from "./driver-request.ts";
 import { checkName } from "./names.ts";
 import { checkAnnotations, checkEnvironment, checkLabels } from "./validate-maps.ts";
 import { bytes, Violations } from "./violations.ts";
@@ -83,12 +84,20 @@ function checkTemplate(violations: Violations, template: openshell.SandboxTempla
   checkStruct(violations, `${at}.resources`, template.resources);
   checkStruct(violations, `${at}.driver_config`, template.driverConfig);
   checkResources(violations, `${at}.resources`, template.resources);
-  if (template.driverConfig !== undefined) {
-    violations.check(
-      !("rootfs_tar_path" in template.driverConfig),
-      `${at}.driver_config.rootfs_tar_path`,
-      "is the gateway's own",
-    );
+  checkDriverConfig(violations, `${at}.driver_config`, template.driverConfig);
+}
+
+/** `driver_config` holds one object per driver; this gateway has one driver. What the object says is the driver's to check. */
+function checkDriverConfig(violations: Violations, field: string, config: JsonObject | undefined): void {
+  for (const [name, value] of Object.entries(config ?? {})) {
+    if (name !== driverConfigKey) {
+      violations.add(`${field}.${name}`, `is for no driver of this gateway; expected ${driverConfigKey}`);
+    } else if (!isObject(value)) {
+      violations.add(
+        `${field}.${name}`,
+        `expected an object like {"pod": {…}}, not ${JSON.stringify(value).slice(0, 64)}`,
+      );
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { create, type JsonObject, type MessageInitShape } from "@bufbuild/protobuf";
 import { describe, expect, it } from "vitest";
 import { OpenShellError } from "../../common/errors.ts";
 import { openshell } from "../../wire/index.ts";
@@ -68,9 +68,23 @@ describe("a create", () => {
     ["spec.template.resources.limits.gpu", { spec: { template: { resources: { limits: { gpu: "1" } } } } }],
     ["spec.template.resources.limits.cpu", { spec: { template: { resources: { limits: { cpu: 1 } } } } }],
     ["spec.template.driver_config", { spec: { template: { driverConfig: { kubernetes: long(64 * 1024) } } } }],
+    ["spec.template.driver_config.docker", { spec: { template: { driverConfig: { docker: {} } } } }],
+    ["spec.template.driver_config.kubernetes", { spec: { template: { driverConfig: { kubernetes: ["pod"] } } } }],
+    ["spec.template.driver_config.kubernetes", { spec: { template: { driverConfig: { kubernetes: null } } } }],
     ["spec.template.driver_config.rootfs_tar_path", { spec: { template: { driverConfig: { rootfs_tar_path: "x" } } } }],
   ])("is refused with the field %s", (field, init) => {
     expect(fieldOf(init)).toBe(field);
+  });
+
+  it("is told which key of driver_config is known, and what it holds", () => {
+    const of = (driverConfig: JsonObject) => refusal({ spec: { template: { driverConfig } } })?.message;
+    expect(of({ podman: {} })).toBe(
+      "spec.template.driver_config.podman: is for no driver of this gateway; expected kubernetes",
+    );
+    expect(of({ kubernetes: "x" })).toBe(
+      'spec.template.driver_config.kubernetes: expected an object like {"pod": {…}}, not "x"',
+    );
+    expect(of({ kubernetes: { pod: {} } })).toBeUndefined();
   });
 
   it("is told everything that is wrong at once", () => {
