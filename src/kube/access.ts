@@ -3,6 +3,7 @@ import { readFile } from "node:fs/promises";
 import type { Agent, RequestOptions } from "node:https";
 import { isIPv6 } from "node:net";
 import { OpenShellError } from "../common/errors.ts";
+import { readPlainKubeconfig } from "./_kubeconfig.ts";
 
 /** TLS settings of a connection to the API server. */
 export interface AccessTls {
@@ -85,12 +86,25 @@ export async function inClusterAccess(
 }
 
 /**
- * Access by a kubeconfig file: client certificates, tokens, exec plugins and proxies are client-node's work.
+ * Access by a kubeconfig file. Plain ones are read here; exec plugins, proxies, passwords and merged files are client-node's work.
  *
  * @param path undefined: KUBECONFIG or ~/.kube/config
  * @param context undefined: the file's current one
  */
 export async function kubeconfigAccess(path?: string, context?: string): Promise<ClusterAccess> {
+  const plain = await readPlainKubeconfig(path, context);
+  if (plain !== undefined) {
+    const { server, namespace } = plain;
+    const read = async (): Promise<Credentials> => {
+      const { headers, tls } = await plain.credentials().catch((cause: NodeJS.ErrnoException) => {
+        throw new OpenShellError("failed-precondition", `cannot read ${cause.path}, which the kubeconfig names`, {
+          cause,
+        });
+      });
+      return { headers, tls, fingerprint: fingerprintOf(tls) };
+    };
+    return { server, namespace, credentials: await keptFor(tokenAgeMs, read) };
+  }
   const { KubeConfig } = await import("@kubernetes/client-node/dist/config.js");
   const config = new KubeConfig();
   try {
@@ -128,18 +142,23 @@ export async function kubeconfigAccess(path?: string, context?: string): Promise
     const agent = cluster.proxyUrl ? { agent: options.agent as Agent } : {};
     return { headers, tls, fingerprint: fingerprintOf(tls), ...agent };
   };
-  let cached = await read();
-  let readAt = Date.now();
   return {
     server: new URL(cluster.server),
     namespace: config.getContextObject(config.getCurrentContext())?.namespace ?? "default",
-    async credentials(refresh) {
-      if (refresh || Date.now() - readAt > tokenAgeMs) {
-        cached = await read();
-        readAt = Date.now();
-      }
-      return cached;
-    },
+    credentials: await keptFor(tokenAgeMs, read),
+  };
+}
+
+/** Reads once now, and again when asked to or when what was read is older than `ms`. */
+async function keptFor(ms: number, read: () => Promise<Credentials>): Promise<ClusterAccess["credentials"]> {
+  let cached = await read();
+  let readAt = Date.now();
+  return async (refresh) => {
+    if (refresh || Date.now() - readAt > ms) {
+      cached = await read();
+      readAt = Date.now();
+    }
+    return cached;
   };
 }
 

@@ -109,7 +109,10 @@ async function renew(
       if (isNotFound(error)) return;
       if (!isConflict(error)) continue;
       // Somebody wrote a label, or took it.
-      const current = await options.client.find(leases, options.namespace, options.name).catch(() => undefined);
+      const findMs = Math.max(1, renewedAt + durationMs * 0.8 - performance.now());
+      const current = await options.client
+        .find(leases, options.namespace, options.name, { deadlineMs: findMs })
+        .catch(() => undefined);
       if (current?.spec?.holderIdentity !== options.identity) return;
       lease = current;
     }
