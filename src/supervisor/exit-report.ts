@@ -6,7 +6,7 @@ import { boundary, type Client, type openshell } from "../wire/index.ts";
 type Gateway = Pick<Client<typeof openshell.OpenShell>, "reportMainProcessExit" | "finalizeMainProcessExit">;
 
 export interface ExitReportOptions {
-  readonly gateway: Gateway;
+  readonly gateway: { readonly client: Gateway };
   readonly sandboxId: string;
   headers(): Record<string, string>;
   readonly log: Logger;
@@ -30,8 +30,8 @@ export async function reportExit(
 ): Promise<void> {
   const { gateway, sandboxId, log } = options;
   const calls = {
-    report: () => gateway.reportMainProcessExit({ sandboxId, instanceId, exitCode }, callOptions()),
-    finalize: () => gateway.finalizeMainProcessExit({ sandboxId, instanceId }, callOptions()),
+    report: () => gateway.client.reportMainProcessExit({ sandboxId, instanceId, exitCode }, callOptions()),
+    finalize: () => gateway.client.finalizeMainProcessExit({ sandboxId, instanceId }, callOptions()),
   };
   const callOptions = () => ({ headers: options.headers(), timeoutMs: callTimeoutMs, signal });
   for (const name of ["report", "finalize"] as const) {

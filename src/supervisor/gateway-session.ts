@@ -11,7 +11,7 @@ import type { SessionToken } from "./token.ts";
 type SupervisorMessage = MessageInitShape<typeof openshell.SupervisorMessageSchema>;
 
 export interface GatewayOptions {
-  readonly client: Pick<Client<typeof openshell.OpenShell>, "connectSupervisor">;
+  readonly gateway: { readonly client: Pick<Client<typeof openshell.OpenShell>, "connectSupervisor">; close(): void };
   readonly token: SessionToken;
   readonly sandboxId: string;
   /** Pinned by the gateway within one session. */
@@ -23,11 +23,13 @@ export interface GatewayOptions {
   onRelayClose(close: openshell.RelayClose): void;
 }
 
-const backoff = { initialMs: 100, maxMs: 5000 };
+/** The cap is what a supervisor waits at most after a gateway is back. */
+const backoff = { initialMs: 100, maxMs: 2000 };
 const defaultHeartbeatMs = 10_000;
 const missedHeartbeats = 3;
-/** Longest wait for the gateway's answer to hello. */
-const helloMs = 10_000;
+/** Wait for the gateway's answer to hello: short at first, since a packet to a Pod that is gone is never answered. */
+const firstHelloMs = 2500;
+const longestHelloMs = 15_000;
 /** Rejections in a row after which a session is given up: a gateway that just started may not have seen this Pod yet. */
 const rejectionsBeforeEnd = 10;
 
@@ -58,9 +60,10 @@ export class GatewaySession {
         if (!(error instanceof OpenShellError) || error.details.reason !== "CredentialLost") throw error;
         return { reason: "CredentialLost", message: error.message };
       }
-      const outcome = await this.#attempt(signal);
+      const outcome = await this.#attempt(signal, Math.min(longestHelloMs, firstHelloMs * 1.5 ** failures));
       signal.throwIfAborted();
       if (outcome.accepted) failures = 0;
+      if (!outcome.rejected) this.#options.gateway.close();
       rejections = outcome.rejected ? rejections + 1 : 0;
       if (rejections >= rejectionsBeforeEnd) return { reason: "SessionRejected", message: outcome.why };
       log[failures % 20 === 0 ? "warn" : "debug"]({ failures }, `gateway session: ${outcome.why}`);
@@ -69,8 +72,8 @@ export class GatewaySession {
     }
   }
 
-  async #attempt(outer: AbortSignal): Promise<Outcome> {
-    const { client, instanceId, onLink, sandboxId, token } = this.#options;
+  async #attempt(outer: AbortSignal, helloMs: number): Promise<Outcome> {
+    const { gateway, instanceId, onLink, sandboxId, token } = this.#options;
     this.#epoch += 1n;
     const epoch = this.#epoch;
     onLink({ name: "connecting", epoch });
@@ -83,7 +86,7 @@ export class GatewaySession {
     const ended = (why: string, rejected = false): Outcome => ({ accepted, rejected, why });
     try {
       out.offer({ payload: { case: "hello", value: { sandboxId, instanceId, connectionEpoch: epoch } } });
-      for await (const { payload } of client.connectSupervisor(out, { headers: token.headers(), signal })) {
+      for await (const { payload } of gateway.client.connectSupervisor(out, { headers: token.headers(), signal })) {
         watchdog.touch();
         switch (payload.case) {
           case "sessionAccepted": {

@@ -3,7 +3,7 @@ import { services } from "../boundary/index.ts";
 import { AsyncQueue, sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { encodeFrame, FrameDecoder } from "../common/frames.ts";
-import { boundary, type Client, codeOfStatus, type openshell } from "../wire/index.ts";
+import { boundary, codeOfStatus, type openshell } from "../wire/index.ts";
 
 type ChannelFrame = MessageInitShape<typeof boundary.ChannelFrameSchema>;
 type RelayFrame = MessageInitShape<typeof openshell.RelayFrameSchema>;
@@ -170,5 +170,3 @@ async function settledWithin(work: Promise<void>, ms: number, signal: AbortSigna
     done.abort();
   }
 }
-
-export type GatewayClient = Client<typeof openshell.OpenShell>;

@@ -125,6 +125,20 @@ describe("a supervisor", () => {
     expect(gateway.tokens.seen).toHaveLength(1);
   });
 
+  it("is back within seconds after a gateway that was away long enough to be refused many times", async () => {
+    await startReady();
+    const { port } = gateway;
+    gateway.server.forceShutdown();
+    let waits = 0;
+    await states.next((state) => state.name === "running" && state.gateway.name === "waiting" && ++waits === 6);
+    gateway = new TestGateway();
+    await gateway.listen(port);
+    const back = performance.now();
+    await states.next(isReady);
+    expect(performance.now() - back).toBeLessThan(4000);
+    expect(gateway.hellos.seen[0]?.connectionEpoch).toBeGreaterThan(1n);
+  });
+
   it("tries a rejected session again, with a higher epoch", async () => {
     gateway.refuseSession.push("not yet");
     start();

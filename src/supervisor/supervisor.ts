@@ -1,14 +1,14 @@
 import { randomUUID } from "node:crypto";
-import * as grpc from "@grpc/grpc-js";
 import { services } from "../boundary/index.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
-import { createChannel, grpcClient, openshell } from "../wire/index.ts";
+import type { openshell } from "../wire/index.ts";
 import { BoundarySession, type BoundaryTiming } from "./boundary-session.ts";
 import { finalExitCode, reportExit } from "./exit-report.ts";
+import { GatewayChannel } from "./gateway-channel.ts";
 import { GatewaySession } from "./gateway-session.ts";
 import { ReadinessPort } from "./readiness.ts";
-import { type GatewayClient, LaunchRelay, PipedRelay, type Relay, type RelayContext } from "./relay.ts";
+import { LaunchRelay, PipedRelay, type Relay, type RelayContext } from "./relay.ts";
 import type { SupervisorSettings } from "./settings.ts";
 import { type End, ended, isReady, type SupervisorState, starting, withLink } from "./state.ts";
 import { SessionToken } from "./token.ts";
@@ -36,8 +36,7 @@ export class Supervisor {
   readonly #relays = new Map<string, Relay>();
   readonly #workload = new WorkloadStatus();
   readonly #readiness: ReadinessPort;
-  readonly #channel: grpc.Client;
-  readonly #gateway: GatewayClient;
+  readonly #gateway: GatewayChannel;
   readonly #token: SessionToken;
   readonly #session: GatewaySession;
   readonly #boundary: BoundarySession;
@@ -50,8 +49,7 @@ export class Supervisor {
     const { settings, log } = options;
     this.#options = options;
     this.#readiness = new ReadinessPort(settings.readinessPort);
-    this.#channel = createChannel(settings.gateway.target, gatewayCredentials(settings.gateway), gatewayChannelOptions);
-    this.#gateway = grpcClient(openshell.OpenShell, this.#channel);
+    this.#gateway = new GatewayChannel(settings.gateway);
     this.#token = new SessionToken({
       gateway: this.#gateway,
       tokenFile: settings.gateway.tokenFile,
@@ -60,7 +58,7 @@ export class Supervisor {
         this.#setState(withLink(this.#state, { gateway: { name: "exchanging-token", attempt } })),
     });
     this.#session = new GatewaySession({
-      client: this.#gateway,
+      gateway: this.#gateway,
       token: this.#token,
       sandboxId: settings.sandboxId,
       instanceId: this.#instanceId,
@@ -112,7 +110,7 @@ export class Supervisor {
     this.#stop.abort(new OpenShellError("cancelled", "the supervisor ends"));
     for (const relay of this.#relays.values()) relay.abort("the supervisor ends");
     await Promise.allSettled([...sessions, background, this.#exitReport]);
-    this.#channel.close();
+    this.#gateway.close();
     await this.#readiness.set(false);
     return end;
   }
@@ -158,7 +156,7 @@ export class Supervisor {
     let isOpen = false;
     const context: RelayContext = {
       channelId,
-      stream: (frames, signal) => this.#gateway.relayStream(frames, { headers: this.#token.headers(), signal }),
+      stream: (frames, signal) => this.#gateway.client.relayStream(frames, { headers: this.#token.headers(), signal }),
       opened: () => {
         isOpen = true;
         this.#session.send({ payload: { case: "relayOpenResult", value: { channelId, success: true, error: "" } } });
@@ -203,16 +201,4 @@ export class Supervisor {
   #unlessStopped(signal: AbortSignal, error: unknown): void {
     if (!signal.aborted) this.#options.log.error({ err: error }, "background work failed");
   }
-}
-
-/** The session retries by itself: gRPC's own back-off (1 s at first, 2 min at most) would only add to it. */
-const gatewayChannelOptions: grpc.ChannelOptions = {
-  "grpc.initial_reconnect_backoff_ms": 100,
-  "grpc.max_reconnect_backoff_ms": 2000,
-  "grpc.dns_min_time_between_resolutions_ms": 1000,
-};
-
-function gatewayCredentials(gateway: SupervisorSettings["gateway"]): grpc.ChannelCredentials {
-  if (!gateway.tls) return grpc.credentials.createInsecure();
-  return grpc.credentials.createSsl(gateway.ca ?? null);
 }

@@ -8,7 +8,7 @@ import type { Client, openshell } from "../wire/index.ts";
 type Gateway = Pick<Client<typeof openshell.OpenShell>, "issueSandboxToken" | "refreshSandboxToken">;
 
 export interface TokenOptions {
-  readonly gateway: Gateway;
+  readonly gateway: { readonly client: Gateway; close(): void };
   readonly tokenFile: string;
   readonly log: Logger;
   /** Told before each attempt to exchange the ServiceAccount token. */
@@ -19,7 +19,7 @@ export interface TokenOptions {
 }
 
 const callTimeoutMs = 10_000;
-const backoff = { initialMs: 100, maxMs: 5000 };
+const backoff = { initialMs: 100, maxMs: 2000 };
 /** Refusals in a row after which a Pod that once had a session gives up: a new supervisor Pod gets a new session. */
 const refusalsBeforeEnd = 5;
 /** Share of a token's life after which it is renewed. */
@@ -67,6 +67,7 @@ export class SessionToken {
       } catch (error) {
         signal.throwIfAborted();
         const refused = hasCode(error, "unauthenticated", "permission-denied");
+        if (!refused) this.#options.gateway.close();
         refusals = refused ? refusals + 1 : 0;
         if (this.#hadSession && refusals >= refusalsBeforeEnd) {
           throw new OpenShellError("unauthenticated", "the session token ran out and the gateway issues no other", {
@@ -93,7 +94,7 @@ export class SessionToken {
       );
       if (this.#current === undefined || this.#now() < this.#current.renewAt) continue;
       try {
-        const response = await this.#options.gateway.refreshSandboxToken(
+        const response = await this.#options.gateway.client.refreshSandboxToken(
           {},
           { headers: this.headers(), timeoutMs: callTimeoutMs, signal },
         );
@@ -119,7 +120,7 @@ export class SessionToken {
     const projected = await readFile(file, "utf8").catch((cause: unknown) => {
       throw new OpenShellError("unavailable", `${file} cannot be read yet`, { cause });
     });
-    const response = await this.#options.gateway.issueSandboxToken(
+    const response = await this.#options.gateway.client.issueSandboxToken(
       {},
       { headers: { authorization: `Bearer ${projected.trim()}` }, timeoutMs: callTimeoutMs, signal },
     );
