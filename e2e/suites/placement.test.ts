@@ -76,9 +76,12 @@ describe("pod_anti_affinity", () => {
     const pair = await suite.pair(second, "placed Pods", isPlaced);
     expect(pair.workload.spec?.nodeName).toBe(pair.supervisor.spec?.nodeName);
   }, 300_000);
+});
 
-  it("required: runs the two on different nodes", async () => {
-    await policy("required");
+describe("pod_anti_affinity = required", () => {
+  beforeAll(async () => policy("required"));
+
+  it("runs the two on different nodes", async () => {
     await using sandbox = await suite.create();
     await sandbox.ready();
     const { workload, supervisor } = await suite.pair(sandbox, "placed Pods", isPlaced);
@@ -87,7 +90,7 @@ describe("pod_anti_affinity", () => {
     expect(workload.spec?.nodeName).not.toBe(supervisor.spec?.nodeName);
   }, 300_000);
 
-  it("required: waits while one node is all there is, with no agent process, and goes on when a second takes Pods", async () => {
+  it("waits while one node is all there is, with no agent process, and goes on when a second takes Pods", async () => {
     const cordoned = await cordonOne();
     await using sandbox = await suite.create({ command: ["sh", "-c", "date +%s > /sandbox/started; exec sleep 1000"] });
     try {
@@ -120,7 +123,7 @@ describe("pod_anti_affinity", () => {
     expect((await sandbox.exec(["cat", "/sandbox/started"])).exitCode).toBe(0);
   }, 300_000);
 
-  it("required: goes on when a second node joins the cluster", async ({ skip }) => {
+  it("goes on when a second node joins the cluster", async ({ skip }) => {
     if (suite.provider.name === "kubeconfig") skip("nodes of a foreign cluster are not added or taken away");
     await using _cordoned = await cordonOne();
     await using sandbox = await suite.create();
