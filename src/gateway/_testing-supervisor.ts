@@ -23,6 +23,8 @@ export class TestSupervisor implements AsyncDisposable {
   readonly ended = Promise.withResolvers<unknown>();
   readonly accepted = Promise.withResolvers<openshell.SessionAccepted>();
   token = "";
+  /** Reasons of the RelayCloses that came. */
+  readonly closes: string[] = [];
   readonly #options: TestSupervisorOptions;
   readonly #stop = new AbortController();
   readonly #outbox = new AsyncQueue<ToGateway>(100);
@@ -80,6 +82,7 @@ export class TestSupervisor implements AsyncDisposable {
       for await (const { payload } of messages) {
         if (payload.case === "sessionAccepted") this.accepted.resolve(payload.value);
         if (payload.case === "sessionRejected") this.accepted.reject(new Error(payload.value.reason));
+        if (payload.case === "relayClose") this.closes.push(payload.value.reason);
         if (payload.case === "relayOpen") void this.#relay(payload.value);
       }
       this.ended.resolve(undefined);
