@@ -254,6 +254,14 @@ describe("sandbox create", () => {
     expect((await openshell("sandbox create --name other -- false")).stderr).toContain("failed: exit code 3");
   });
 
+  it("waits for the end of the main process with --until ended, and fails when that fails", async () => {
+    gateway.script = [["PROVISIONING"], ["READY"], ["COMPLETED"]];
+    expect((await openshell("sandbox create --until ended -- true")).stdout).toContain("COMPLETED");
+    gateway.script = [["PROVISIONING"], ["READY"], ["ERROR", "MainProcessFailed: exit code 3"]];
+    expect((await openshell("sandbox create --name f --until ended -- false")).code).toBe(8);
+    expect(await openshell("sandbox create --until ended")).toMatchObject({ code: 2 });
+  });
+
   it("gives up after --timeout, says how far the sandbox is and leaves it", async () => {
     gateway.script = [["PROVISIONING", "Unschedulable: no node fits"]];
     const { code, stderr } = await openshell("sandbox create --name box --timeout 0.3");

@@ -6,6 +6,7 @@ import { execInSandbox } from "./commands/exec.ts";
 import { downloadFiles, uploadFiles } from "./commands/files.ts";
 import { addGateway, listGateways, removeGateway, useGateway } from "./commands/gateway.ts";
 import {
+  createGoals,
   createSandbox,
   deleteSandboxes,
   getSandbox,
@@ -131,6 +132,11 @@ export function createProgram(
     .option("--no-tty", "give it none (default)")
     .option("--upload <local[:directory]>", "upload when it is ready; may be repeated", collect, [])
     .option("--detach", "do not wait")
+    .addOption(
+      new Option("--until <state>", "what to wait for: ready, or that the main process has ended")
+        .choices(Object.keys(createGoals))
+        .default("ready"),
+    )
     .addOption(waitTimeout())
     .addOption(output())
     .action((options) => createSandbox(context(), options, command ?? []));

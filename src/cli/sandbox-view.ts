@@ -76,6 +76,9 @@ export function reasonsOf(data: SandboxData): string {
     .join("; ");
 }
 
+/** Phases that need no reason. */
+const settled = ["READY", "COMPLETED", "STOPPED"];
+
 export function sandboxColumns(now: Date, withWorkspace: boolean): Column<SandboxData>[] {
   const workspace: Column<SandboxData> = { heading: "WORKSPACE", cell: (one) => one.workspace };
   return [
@@ -84,7 +87,7 @@ export function sandboxColumns(now: Date, withWorkspace: boolean): Column<Sandbo
     { heading: "PHASE", cell: (one) => one.phase },
     { heading: "AGE", cell: (one) => ageText(one.created_at, now) },
     { heading: "IMAGE", cell: (one) => one.image },
-    { heading: "REASON", cell: (one) => (one.phase === "READY" || one.phase === "COMPLETED" ? "" : reasonsOf(one)) },
+    { heading: "REASON", cell: (one) => (settled.includes(one.phase) ? "" : reasonsOf(one)) },
   ];
 }
 

@@ -23,6 +23,11 @@ export const untilReady: WaitGoal = {
   phases: ["READY", "COMPLETED"],
   failures: ["ERROR", "STOPPED", "DELETING"],
 };
+export const untilEnded: WaitGoal = {
+  text: "done",
+  phases: ["COMPLETED"],
+  failures: ["ERROR", "STOPPED", "DELETING"],
+};
 export const untilStopped: WaitGoal = {
   text: "stopped",
   phases: ["STOPPED", "COMPLETED"],

@@ -8,7 +8,7 @@ import { oneLine, printResult, propertiesOf, tableOf } from "../output.ts";
 import { type SandboxData, sandboxColumns, sandboxData, sandboxProperties } from "../sandbox-view.ts";
 import { type CreateOptions, createRequest } from "../spec.ts";
 import { write } from "../terminal.ts";
-import { untilDeleted, untilReady, untilStopped, type WaitGoal, waitFor } from "../wait.ts";
+import { untilDeleted, untilEnded, untilReady, untilStopped, type WaitGoal, waitFor } from "../wait.ts";
 import { uploadPath } from "./files.ts";
 
 interface OutputOption {
@@ -24,9 +24,13 @@ interface WaitOption {
 
 export interface SandboxCreateOptions extends CreateOptions, OutputOption {
   readonly detach?: boolean;
+  readonly until: keyof typeof createGoals;
   readonly timeout: string;
   readonly upload: readonly string[];
 }
+
+/** What `sandbox create --until` waits for. */
+export const createGoals = { ready: untilReady, ended: untilEnded } as const;
 
 export async function createSandbox(
   context: CommandContext,
@@ -37,6 +41,9 @@ export async function createSandbox(
   if (options.detach && options.upload.length > 0) {
     throw new OpenShellError("invalid-argument", "--upload needs a sandbox that is ready: leave --detach out");
   }
+  if (options.until === "ended" && command.length === 0) {
+    throw new OpenShellError("invalid-argument", "--until ended needs a command after --: without one nothing ends");
+  }
   const request = createRequest(options, context.workspace, command);
   using connection = await context.connect();
   const { sandbox } = await connection.client.createSandbox(request, context.call);
@@ -44,7 +51,7 @@ export async function createSandbox(
   let data = sandboxData(sandbox);
   if (!options.detach) {
     try {
-      data = (await waitOn(context, connection, data, untilReady, options.timeout)) ?? data;
+      data = (await waitOn(context, connection, data, createGoals[options.until], options.timeout)) ?? data;
     } catch (error) {
       if (context.terminal.signal.aborted) {
         const { name } = data;
