@@ -10,8 +10,6 @@ type RelayFrame = MessageInitShape<typeof openshell.RelayFrameSchema>;
 
 /** One open relay, seen from the gateway's messages. */
 export interface Relay {
-  /** The gateway's side has no more data; the other direction goes on. */
-  half(): void;
   abort(reason: string): void;
 }
 
@@ -27,8 +25,6 @@ export interface RelayContext {
 const heldChunks = 2;
 /** How long the gateway may take to end its side after ours has ended. */
 const lingerMs = 10_000;
-/** Data on the relay may arrive after the end that was announced beside it, on another stream. */
-const halfCloseGraceMs = 50;
 
 /**
  * Carries bytes between a relay and a channel of the runtime. A side that cannot take more stops the other; the end of one direction is
@@ -37,11 +33,6 @@ const halfCloseGraceMs = 50;
 export class PipedRelay implements Relay {
   readonly #end = new AbortController();
   readonly #toRuntime = new AsyncQueue<ChannelFrame>(heldChunks);
-  #lastData = 0;
-
-  half(): void {
-    void this.#endInput();
-  }
 
   abort(reason: string): void {
     this.#end.abort(new OpenShellError("cancelled", reason));
@@ -83,17 +74,10 @@ export class PipedRelay implements Relay {
   async #carryInput(frames: AsyncIterable<openshell.RelayFrame>, raw: boolean): Promise<void> {
     for await (const { payload } of frames) {
       if (payload.case !== "data") continue;
-      this.#lastData = performance.now();
-      // On a raw connection an empty frame is the end of the gateway's direction, in order with its data.
+      // gRPC lets a server end only the whole call, so on a raw connection an empty frame is the end of the gateway's direction.
       if (raw && payload.value.length === 0) this.#toRuntime.end();
       else await this.#toRuntime.push({ payload });
     }
-    this.#toRuntime.end();
-  }
-
-  async #endInput(): Promise<void> {
-    do await sleep(halfCloseGraceMs);
-    while (performance.now() - this.#lastData < halfCloseGraceMs);
     this.#toRuntime.end();
   }
 }
@@ -123,8 +107,6 @@ function requireOpened(frame: boundary.ChannelFrame | undefined): void {
 /** The `launch` service, which ends here: takes the gateway's launch, and tells what becomes of it. */
 export class LaunchRelay implements Relay {
   readonly #end = new AbortController();
-
-  half(): void {}
 
   abort(reason: string): void {
     this.#end.abort(new OpenShellError("cancelled", reason));

@@ -65,10 +65,8 @@ export class Supervisor {
       log,
       onLink: (gateway) => this.#setState(withLink(this.#state, { gateway })),
       onRelayOpen: (open) => this.#openRelay(open),
-      onRelayClose: ({ channelId, reason }) => {
-        if (reason === "eof") this.#relays.get(channelId)?.half();
-        else this.#relays.get(channelId)?.abort(`the gateway closed the relay: ${reason}`);
-      },
+      onRelayClose: ({ channelId, reason }) =>
+        this.#relays.get(channelId)?.abort(`the gateway closed the relay: ${reason}`),
     });
     this.#boundary = new BoundarySession({
       settings: settings.boundary,
