@@ -228,6 +228,7 @@ export class ClusterView {
       if (previous !== undefined && sandboxIdsOf(previous)[0] !== sandboxIdsOf(object)[0]) wake(previous);
     });
     informer.on("deleted", (object) => {
+      this.#complained.delete(object.metadata.uid);
       this.overlay.gone(object);
       wake(object);
     });

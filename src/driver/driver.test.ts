@@ -5,8 +5,8 @@ import { clusterPermissions, labels, sandboxNamespacePermissions } from "../mani
 import { compute, localClient } from "../wire/index.ts";
 import { FakeCluster, refusal } from "./_fake-cluster.ts";
 import { testSandboxId, testSettings } from "./_testing.ts";
+import type { Action } from "./action.ts";
 import { createDriver } from "./driver.ts";
-import type { Action } from "./plan.ts";
 import type { Driver } from "./types.ts";
 
 const ends: (() => Promise<void>)[] = [];

@@ -43,7 +43,7 @@ class KubernetesDriver implements Driver {
   readonly #options: DriverOptions;
   readonly #hub = new Hub();
   readonly #stop = new AbortController();
-  readonly #background: Promise<void>[] = [];
+  readonly #background = new Set<Promise<void>>();
   #running: Running | undefined;
   #informers: Informers | undefined;
   #isLeader = false;
@@ -120,7 +120,8 @@ class KubernetesDriver implements Driver {
     view.events.on("added", (event) => this.#tellEvent(event));
     view.events.on("modified", (event) => this.#tellEvent(event));
     const first = Promise.withResolvers<void>();
-    this.#background.push(this.#lead(client, reconciler, signal, first.resolve), this.#sweepRegularly(signal));
+    this.#background.add(this.#lead(client, reconciler, signal, first.resolve));
+    this.#background.add(this.#sweepRegularly(signal));
     await Promise.race([first.promise, aborted(signal)]);
   }
 
@@ -200,15 +201,16 @@ class KubernetesDriver implements Driver {
         return;
       }
     };
-    const work = attempt()
+    const work: Promise<void> = attempt()
       .catch((error: unknown) => {
         if (!signal.aborted) this.#options.log.warn({ err: error }, "looking for the Agent Sandbox API failed");
       })
       .finally(() => {
         this.#discovering = false;
+        this.#background.delete(work);
         if (this.#running?.view.api === undefined) this.#discoverSoon(signal);
       });
-    this.#background.push(work);
+    this.#background.add(work);
   }
 
   /** One repair at a time; a change meanwhile is seen by the watch again. */

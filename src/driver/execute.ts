@@ -7,14 +7,11 @@ import {
   isNotFound,
   type KubeClient,
   type KubeObject,
-  kubeStatusOf,
   type Live,
   type Pod,
   pods,
-  type Secret,
   type Service,
   sandboxes,
-  secrets,
   services,
 } from "../kube/index.ts";
 import {
@@ -25,21 +22,20 @@ import {
   type ManifestObject,
   manifestOf,
   type OwnerReference,
-  podOwner,
   runMode,
   SandboxResource,
   SupervisorPod,
-  SupervisorSecret,
   sandboxOwner,
   sandboxResourceName,
-  WorkloadSecret,
   workloadPodTemplate,
 } from "../manifests/index.ts";
-import { type GenerationIdentity, generationIdentity, supervisorFiles, workloadFiles } from "./identity.ts";
+import { ignoring } from "./_ignoring.ts";
+import type { Action } from "./action.ts";
 import type { Observed } from "./observed.ts";
 import type { WriteOverlay } from "./overlay.ts";
-import { type Action, refusalFailure, secretKey } from "./plan.ts";
 import { type Failure, type GenerationRecord, pairOf, writeRecord } from "./record.ts";
+import { writeFailure } from "./refusal.ts";
+import { SecretWriter } from "./secret-writer.ts";
 import { violationFailure, violationsOf } from "./verify-pods.ts";
 
 export interface ExecutorOptions {
@@ -55,10 +51,11 @@ export interface ExecutorOptions {
 /** The one place where a sandbox's objects are written. Each action may be repeated; what comes back is a reason to end the generation. */
 export class Executor {
   readonly #options: ExecutorOptions;
-  readonly #identities = new Map<string, Promise<GenerationIdentity>>();
+  readonly #secrets: SecretWriter;
 
   constructor(options: ExecutorOptions) {
     this.#options = options;
+    this.#secrets = new SecretWriter(options);
   }
 
   /** Makes the CR, suspended: from here on the record says what is wanted, whatever happens to us. */
@@ -111,7 +108,9 @@ export class Executor {
         await this.#run(action.record, action.newTemplate, observed);
         return undefined;
       case "write-secret":
-        return await this.#writeSecret(action, memory.writtenSecrets);
+        return await this.#refusable(`the ${action.role} Secret`, () =>
+          this.#secrets.write(action, memory.writtenSecrets),
+        );
       case "release":
         return await this.#release(action, observed);
       case "record":
@@ -153,14 +152,15 @@ export class Executor {
       scope: Parameters<Parameters<typeof manifestOf>[0]>[0],
       owner: OwnerReference,
     ) => ReturnType<Parameters<typeof manifestOf>[0]>,
-  ): Promise<void> {
+  ): Promise<undefined> {
     const owner = ownerOf(observed, record);
-    if (owner === undefined) return;
+    if (owner === undefined) return undefined;
     await this.#create(
       resource,
       record,
       manifestOf((scope) => make(scope, owner)),
     );
+    return undefined;
   }
 
   async #create(
@@ -254,54 +254,6 @@ export class Executor {
     if (patched !== undefined) this.#options.overlay.put(sandboxId, "sandboxes", patched);
   }
 
-  async #writeSecret(
-    { role, pod, record }: Extract<Action, { do: "write-secret" }>,
-    written: Set<string>,
-  ): Promise<Failure | undefined> {
-    const { client, masterKid, gatewayCaPem } = this.#options;
-    if (record.masterKid !== masterKid) {
-      return {
-        condition: "PodsAdmitted",
-        reason: "MasterSecretChanged",
-        message: `this generation began under master secret ${record.masterKid}, the gateway now has ${masterKid}; stop and start the sandbox`,
-      };
-    }
-    const pair = this.#pair(record);
-    const identity = await this.#identityOf(record.generation.id);
-    const owner = podOwner(pod.metadata.name, pod.metadata.uid);
-    const of = { sandboxId: record.sandbox.id, podUid: pod.metadata.uid };
-    const manifest =
-      role === "workload"
-        ? await workloadFiles(identity, of).then((files) =>
-            manifestOf((scope) => new WorkloadSecret(scope, "secret", { pair, owner, files })),
-          )
-        : await supervisorFiles(identity, { ...of, session: record.generation.session }, gatewayCaPem).then((files) =>
-            manifestOf((scope) => new SupervisorSecret(scope, "secret", { pair, owner, files })),
-          );
-    const { namespace } = record.settings;
-    const { name } = manifest.metadata;
-    return await this.#refusable(`the ${role} Secret`, async () => {
-      const create = () => client.create(secrets, namespace, manifest as Secret);
-      try {
-        await create();
-      } catch (error) {
-        if (!isAlreadyExists(error)) throw error;
-        // A former try, before we were restarted. The Pod's gate is closed, so nobody has used it.
-        await ignoring(isNotFound, client.delete(secrets, namespace, name));
-        try {
-          await create();
-        } catch (again) {
-          if (!isAlreadyExists(again)) throw again;
-          throw new OpenShellError("already-exists", `Secret "${name}" is made by somebody else`, {
-            reason: "SecretNameTaken",
-            cause: again,
-          });
-        }
-      }
-      written.add(secretKey(pod, record));
-    });
-  }
-
   /** Opens our gate of exactly the Pod that was verified, and verifies what the API server made of that. */
   async #release(
     { role, pod, peerUid, record }: Extract<Action, { do: "release" }>,
@@ -347,56 +299,17 @@ export class Executor {
     if (restored !== undefined) overlay.put(sandboxId, pods.plural, restored);
   }
 
-  #identityOf(generationId: string): Promise<GenerationIdentity> {
-    const known = this.#identities.get(generationId);
-    if (known !== undefined) return known;
-    const derived = generationIdentity(this.#options.masterSecret, generationId);
-    this.#identities.set(generationId, derived);
-    // A generation needs it for a moment only.
-    if (this.#identities.size > 64) this.#identities.delete(this.#identities.keys().next().value ?? "");
-    return derived;
-  }
-
   /** A refusal by admission, quota or RBAC is a failure; anything else may pass and is tried again. */
-  async #refusable(what: string, write: () => Promise<void>): Promise<Failure | undefined> {
+  async #refusable(what: string, write: () => Promise<Failure | undefined>): Promise<Failure | undefined> {
     try {
-      await write();
-      return undefined;
+      return await write();
     } catch (error) {
-      const failure = failureOf(what, error);
+      const failure = writeFailure(what, error);
       if (failure === undefined) throw error;
       this.#options.log.warn({ err: error, reason: failure.reason }, failure.message);
       return failure;
     }
   }
-}
-
-function failureOf(what: string, error: unknown): Failure | undefined {
-  if (
-    error instanceof OpenShellError &&
-    (error.details.reason === "NameTaken" || error.details.reason === "SecretNameTaken")
-  ) {
-    return { condition: "PodsAdmitted", reason: error.details.reason, message: `${what}: ${error.message}` };
-  }
-  const status = kubeStatusOf(error);
-  if (status === undefined) return undefined;
-  const known = refusalFailure(what, status.message);
-  if (known !== undefined) return known;
-  if (status.httpCode === 403) {
-    return {
-      condition: "PodsAdmitted",
-      reason: "AdmissionRefused",
-      message: `the cluster refused ${what}: ${status.message}`,
-    };
-  }
-  if (status.httpCode === 422) {
-    return {
-      condition: "PodsAdmitted",
-      reason: "InvalidPod",
-      message: `the cluster refused ${what}: ${status.message}`,
-    };
-  }
-  return undefined;
 }
 
 function ownerOf({ resource, api }: Observed, record: GenerationRecord): OwnerReference | undefined {
@@ -418,13 +331,4 @@ function isSameObject(found: KubeObject, manifest: ManifestObject): boolean {
 /** RFC 6901. */
 function pointer(key: string): string {
   return key.replaceAll("~", "~0").replaceAll("/", "~1");
-}
-
-async function ignoring<T>(harmless: (error: unknown) => boolean, call: Promise<T>): Promise<T | undefined> {
-  try {
-    return await call;
-  } catch (error) {
-    if (harmless(error)) return undefined;
-    throw error;
-  }
 }

@@ -1,10 +1,12 @@
 import { describe, expect, test } from "vitest";
-import type { Live, Pod } from "../kube/index.ts";
+import type { KubernetesSettings } from "../config/index.ts";
+import type { Live, NetworkPolicy, Pod } from "../kube/index.ts";
 import { labels } from "../manifests/index.ts";
 import {
   calmCluster,
   runningStatus,
   testGatewayId,
+  testNow,
   testObserved,
   testPod,
   testRecord,
@@ -12,8 +14,9 @@ import {
   testService,
   testSettings,
 } from "./_testing.ts";
+import { type Action, type Request, secretKey } from "./action.ts";
 import type { Observed } from "./observed.ts";
-import { type Action, plan, type Request, secretKey } from "./plan.ts";
+import { plan } from "./plan.ts";
 import type { GenerationRecord } from "./record.ts";
 
 const required = testSettings({}, { pod_anti_affinity: "required" });
@@ -172,6 +175,19 @@ describe("what ends a generation", () => {
       "the workload deleted by hand",
       "WorkloadDeleted",
       released({ workload: { metadata: { deletionTimestamp: "2026-12-01T12:00:00Z" } } }),
+    ],
+    [
+      "the workload drained from its node",
+      "Evicted",
+      released({
+        workload: {
+          metadata: { deletionTimestamp: "2026-12-01T12:00:00Z" },
+          status: {
+            ...runningStatus,
+            conditions: [{ type: "DisruptionTarget", status: "True", reason: "EvictionByEvictionAPI" }],
+          },
+        },
+      }),
     ],
     [
       "another workload Pod of the same generation",
@@ -427,10 +443,91 @@ describe("a lost supervisor", () => {
     expect(verbs(planOf(observed, { written: keys(replaced, supervisor) }).actions)).toEqual(["release supervisor"]);
   });
 
-  test("is given up after ten", () => {
-    const many = { ...record, generation: { ...record.generation, session: 11 } };
-    expect(planOf(testObserved(many, { workloads: [workload] })).actions[0]).toMatchObject({
-      record: { failure: { reason: "SupervisorLost" } },
+  describe("within supervisor_replacement", () => {
+    const ago = (seconds: number) => new Date(testNow.getTime() - seconds * 1000).toISOString();
+    const under = (change: Partial<KubernetesSettings["supervisor_replacement"]>, of: Partial<GenerationRecord> = {}) =>
+      testRecord(
+        { seeded: true, supervisorUid: "supervisor-uid", ...of },
+        testSettings({ supervisor_replacement: { ...testSettings().supervisor_replacement, ...change } }),
+      );
+
+    test("the time of a replacement goes into the record, and what is older than an hour leaves it", () => {
+      const old = under({}, { replacedAt: [ago(3601), ago(60)] });
+      const adopted = { ...old, generation: { ...old.generation, session: 2 } };
+      const supervisors = [testPod("supervisor", adopted, { uid: "s2" })];
+      expect(planOf(testObserved(old, { workloads: [workload], supervisors })).actions).toMatchObject([
+        { do: "record", record: { replacedAt: [ago(60), testNow.toISOString()] } },
+      ]);
+    });
+
+    test("one more than max_per_hour ends the generation", () => {
+      const twice = under({ max_per_hour: 2 }, { replacedAt: [ago(600), ago(60)] });
+      expect(planOf(testObserved(twice, { workloads: [workload] })).actions[0]).toMatchObject({
+        record: {
+          failure: {
+            reason: "SupervisorLost",
+            message: expect.stringContaining("max_per_hour is 2; the last: its Pod was deleted"),
+          },
+        },
+      });
+      const longAgo = under({ max_per_hour: 2 }, { replacedAt: [ago(4000), ago(60)] });
+      expect(verbs(planOf(testObserved(longAgo, { workloads: [workload] })).actions)).toEqual(["create-supervisor"]);
+    });
+
+    test("mode terminate ends it at the first loss, with what happened to the supervisor", () => {
+      const terminate = under({ mode: "terminate" });
+      const evicted = testPod("supervisor", terminate, {
+        gated: false,
+        node: "b",
+        status: { phase: "Failed", reason: "Evicted", message: "The node was low on resource: memory." },
+      });
+      expect(
+        planOf(testObserved(terminate, { workloads: [workload], supervisors: [evicted] })).actions[0],
+      ).toMatchObject({
+        record: {
+          failure: {
+            reason: "SupervisorLost",
+            message:
+              'the supervisor was lost and supervisor_replacement.mode is "terminate": node b evicted the Pod: The node was low on resource: memory.',
+          },
+        },
+      });
+    });
+
+    test("mode terminate does not count a supervisor that gave up its node to its workload", () => {
+      const moved = under({ mode: "terminate" }, { placement: { evicted: ["supervisor-uid"] } });
+      const waiting = testPod("workload", moved, { gated: false });
+      expect(verbs(planOf(testObserved(moved, { workloads: [waiting] })).actions)).toEqual(["create-supervisor"]);
+    });
+
+    test("window_seconds ends a running workload whose next supervisor does not come to run, and not before", () => {
+      const waiting = (seconds: number) => {
+        const of = under({ window_seconds: 60 }, { replacedAt: [ago(seconds)], workloadUid: "workload-uid" });
+        const status = {
+          phase: "Pending",
+          conditions: [{ type: "PodScheduled", status: "False", reason: "Unschedulable", message: "0/1 nodes" }],
+        };
+        const supervisors = [testPod("supervisor", of, { gated: false, status })];
+        return planOf(testObserved(of, { workloads: [workload], supervisors }));
+      };
+      expect(waiting(20)).toMatchObject({ actions: [], againAfterMs: 40_000 });
+      expect(waiting(61).actions[0]).toMatchObject({
+        do: "suspend",
+        record: {
+          failure: {
+            reason: "SupervisorLost",
+            message: "no new supervisor ran within supervisor_replacement.window_seconds (60): 0/1 nodes",
+          },
+        },
+      });
+    });
+
+    test("the window is closed by a supervisor that runs", () => {
+      const of = under({ window_seconds: 60 }, { replacedAt: [ago(600)], workloadUid: "workload-uid" });
+      const [agent] = runningStatus.containerStatuses ?? [];
+      const status = { ...runningStatus, containerStatuses: [{ ...agent, name: "supervisor" }] as never };
+      const supervisors = [testPod("supervisor", of, { gated: false, node: "b", status })];
+      expect(planOf(testObserved(of, { workloads: [workload], supervisors })).actions).toEqual([]);
     });
   });
 });
@@ -451,6 +548,43 @@ describe("life beside others", () => {
     expect(planOf(testObserved(record, { ...up, workloads: [tampered as Live<Pod>] })).actions).toMatchObject([
       { do: "restore-labels", labels: { [labels.boundaryRole]: "workload" } },
     ]);
+  });
+
+  test.each(["workload", "supervisor"] as const)("an ephemeral container in the %s Pod ends the generation", (role) => {
+    const debugged = both(record, {
+      workload: { gated: false, node: "a", status: runningStatus },
+      supervisor: { gated: false, node: "b" },
+      [role]: {
+        gated: false,
+        node: role === "workload" ? "a" : "b",
+        status: runningStatus,
+        spec: { ephemeralContainers: [{ name: "debugger-x", image: "busybox" }] },
+      },
+    });
+    expect(planOf(testObserved(record, debugged)).actions[0]).toMatchObject({
+      do: "suspend",
+      record: {
+        failure: {
+          condition: "PodsAdmitted",
+          reason: "ForeignContainer",
+          message: `ephemeral container debugger-x (image busybox) was added to the ${role} Pod; debug a copy of the Pod instead (kubectl debug --copy-to)`,
+        },
+      },
+    });
+  });
+
+  test("a foreign policy that opens the fence of a running workload ends the generation, a tolerated one does not", () => {
+    const open = {
+      metadata: { name: "someone-elses", namespace: "sandboxes", uid: "p", resourceVersion: "1" },
+      spec: { podSelector: {}, policyTypes: ["Egress"], egress: [{}] },
+    } as unknown as Live<NetworkPolicy>;
+    const cluster = { ...calmCluster, foreignPolicies: [open] };
+    expect(planOf(testObserved(record, { ...up, cluster })).actions).toMatchObject([
+      { do: "suspend", record: { failure: { reason: "ForeignNetworkPolicy" } } },
+      { do: "delete-pod" },
+    ]);
+    const tolerated = { ...cluster, toleratedPolicies: ["someone-elses"] };
+    expect(planOf(testObserved(record, { ...up, cluster: tolerated })).actions).toEqual([]);
   });
 
   test("a Service that somebody deleted is made again", () => {

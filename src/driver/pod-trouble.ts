@@ -23,12 +23,64 @@ const waiting: Readonly<Record<string, Reason>> = {
   PostStartHookError: "ContainerStartError",
 };
 
+/** Who takes a Pod away, as the API server and its controllers write it into the condition `DisruptionTarget`. */
+const disruptions: Readonly<Record<string, readonly [Reason, string]>> = {
+  EvictionByEvictionAPI: ["Evicted", "was evicted through the eviction API, as a drain of its node does"],
+  PreemptionByScheduler: ["Preempted", "had to make room for a Pod of higher priority"],
+  DeletionByTaintManager: ["NodeLost", "was taken from its node, which does not answer or was tainted"],
+  DeletionByPodGC: ["NodeLost", "is gone with its node"],
+};
+
+/** Why a Pod is being taken away, or was; undefined when nothing but a plain deletion is known. */
+export function disruptionOf({ spec, status }: Pod): Trouble | undefined {
+  const condition = status?.conditions?.find(({ type, status: is }) => type === "DisruptionTarget" && is === "True");
+  const known = disruptions[condition?.reason ?? ""];
+  if (known === undefined) return undefined;
+  const [reason, what] = known;
+  const node = spec?.nodeName === undefined ? "" : ` (node ${spec.nodeName})`;
+  return { reason, message: `the workload Pod${node} ${what}${condition?.message ? `: ${condition.message}` : ""}` };
+}
+
+/** A Pod that its node ended, or never took, as a whole: the kubelet's own words for it. */
+function nodeTrouble({ spec, status }: Pod): Trouble | undefined {
+  const { reason = "", message } = status ?? {};
+  const node = spec?.nodeName ?? "unknown";
+  if (reason === "Evicted") {
+    return { reason: "Evicted", message: `node ${node} evicted the Pod: ${message ?? "no message"}` };
+  }
+  if (status?.phase !== "Failed") return undefined;
+  if (/^(NodeShutdown|Terminated|Shutdown)$/.test(reason)) {
+    return { reason: "NodeLost", message: `node ${node} shut down: ${message ?? reason}` };
+  }
+  if (/^(OutOf\w+|UnexpectedAdmissionError|Node(Affinity|Ports|Selector\w*)|PodOSNotSupported)$/.test(reason)) {
+    return {
+      reason: "NodeRefused",
+      message: `node ${node} did not take the Pod: ${reason}: ${message ?? "no message"}`,
+    };
+  }
+  return undefined;
+}
+
+/**
+ * The Pod's node does not answer: its controller takes the condition Ready from Pods whose containers were ready when they were last
+ * heard of. No Pod of a pair has a readiness probe that could say the same.
+ */
+export function isOnSilentNode({ status }: Pod): boolean {
+  const ready = status?.conditions?.find(({ type }) => type === "Ready");
+  const containers = status?.containerStatuses ?? [];
+  return (
+    status?.phase === "Running" &&
+    ready?.status === "False" &&
+    containers.length > 0 &&
+    containers.every((one) => one.ready)
+  );
+}
+
 /** Why a Pod does not get on, for the workload as for the supervisor; undefined while it just starts or runs. */
 export function troubleOf(pod: Pod): Trouble | undefined {
   const { status } = pod;
-  if (status?.reason === "Evicted") {
-    return { reason: "Evicted", message: `the node evicted the Pod: ${status.message ?? "no message"}` };
-  }
+  const ofNode = nodeTrouble(pod);
+  if (ofNode !== undefined) return ofNode;
   for (const container of status?.initContainerStatuses ?? []) {
     const trouble = waitingTrouble(container) ?? endedTrouble(container, "InitFailed", true);
     if (trouble !== undefined) return trouble;

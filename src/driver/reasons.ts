@@ -57,7 +57,11 @@ export const reasons = {
   AgentSandboxSchemaTooOld: entry(admitted, "failed", "the installed Sandbox CRD dropped a field"),
   ImageVolumeUnsupported: entry(admitted, "failed", "the cluster dropped the image volume of the runtime"),
   PriorityWouldPreemptPeer: entry(admitted, "failed", "the Pod placed second could preempt the first"),
-  ForeignNetworkPolicy: entry(admitted, "failed", "a NetworkPolicy of somebody else opens the fence"),
+  ForeignNetworkPolicy: entry(
+    admitted,
+    "failed",
+    "a NetworkPolicy of somebody else opens the fence, before or while the sandbox runs",
+  ),
   SecretNameTaken: entry(admitted, "failed", "a Secret of the generation's name exists already"),
   RecordUnreadable: entry(admitted, "failed", "the generation record on the Sandbox was damaged"),
   MasterSecretChanged: entry(
@@ -84,10 +88,15 @@ export const reasons = {
   ContainerStartError: entry(ready, "failed", "a container could not be started"),
   InitFailed: entry(ready, "failed", "staging the runtime or seeding the workspace failed"),
   OutOfMemory: entry(ready, "failed", "the workload exceeded its memory limit"),
-  Evicted: entry(ready, "failed", "the node evicted the workload"),
+  Evicted: entry(ready, "failed", "the workload was evicted, by its node or through the eviction API"),
   WorkloadExited: entry(ready, "failed", "the workload container ended"),
   WorkloadDeleted: entry(ready, "failed", "somebody deleted the workload Pod"),
-  SupervisorLost: entry(ready, "failed", "the supervisor Pod ended and was not replaced"),
+  SupervisorLost: entry(ready, "failed", "the supervisor was lost and is not replaced (supervisor_replacement)"),
+  // Added later; the list is only ever appended to.
+  ForeignContainer: entry(admitted, "failed", "somebody added an ephemeral container to a Pod"),
+  Preempted: entry(ready, "failed", "the workload had to make room for a Pod of higher priority"),
+  NodeLost: entry(ready, "failed", "the workload's node is gone, shut down or does not answer"),
+  NodeRefused: entry(ready, "failed", "the node that the scheduler chose did not take the workload"),
 } as const satisfies Record<string, ReasonEntry>;
 
 export type Reason = keyof typeof reasons;

@@ -6,11 +6,12 @@ import type { Logger } from "../common/log.ts";
 import { WorkQueue } from "../kube/index.ts";
 import { labels, sandboxResourceName } from "../manifests/index.ts";
 import { compute } from "../wire/index.ts";
+import type { Action, Request } from "./action.ts";
 import type { ClusterView } from "./cluster-view.ts";
 import type { Executor } from "./execute.ts";
 import type { Hub } from "./hub.ts";
 import { currentWorkload, isGoing, isRunning, type Observed } from "./observed.ts";
-import { type Action, plan, type Request } from "./plan.ts";
+import { plan } from "./plan.ts";
 import type { Reason } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 import { type Condition, conditionsOf } from "./status.ts";
@@ -146,6 +147,7 @@ export class Reconciler {
       const memory = this.#memoryOf(sandboxId);
       const observed = view.observe(sandboxId);
       this.#settle(observed, memory);
+      forgetSecretsOfGonePods(memory.writtenSecrets, observed);
       const { actions, againAfterMs } = plan(observed, { gatewayId, ...memory });
       if (actions.length === 0) {
         this.publish(sandboxId);
@@ -153,6 +155,7 @@ export class Reconciler {
       }
       onRound?.(sandboxId, actions);
       const outcomes = await Promise.allSettled(actions.map((action) => executor.perform(action, observed, memory)));
+      for (const action of actions) if (action.do === "restore-labels") this.#tellTampering(sandboxId, action);
       const failure = outcomes
         .map((outcome) => (outcome.status === "fulfilled" ? outcome.value : undefined))
         .find(Boolean);
@@ -163,6 +166,21 @@ export class Reconciler {
     throw new OpenShellError(
       "internal",
       `the plan of sandbox ${sandboxId} did not come to an end in ${maxRounds} rounds`,
+    );
+  }
+
+  /** Labels decide which policies select a Pod, so that somebody changed them is worth more than a line in our log. */
+  #tellTampering(sandboxId: string, { pod, labels: wanted }: Extract<Action, { do: "restore-labels" }>): void {
+    this.#options.hub.platformEvent(
+      sandboxId,
+      create(compute.DriverPlatformEventSchema, {
+        eventTime: timestampFromDate(this.#options.now()),
+        source: "openshell-driver",
+        type: "Warning",
+        reason: "LabelsTampered",
+        message: `somebody changed ${Object.keys(wanted).join(", ")} of Pod ${pod.metadata.name}; put back`,
+        metadata: { kind: "Pod", name: pod.metadata.name, count: "1" },
+      }),
     );
   }
 
@@ -259,6 +277,12 @@ const codes: Partial<Record<Reason, ErrorCode>> = {
   NameTaken: "already-exists",
   InvalidPod: "invalid-argument",
 };
+
+/** A sandbox may be started any number of times in one process. */
+function forgetSecretsOfGonePods(written: Set<string>, { workloads, supervisors }: Observed): void {
+  const living = new Set([...workloads, ...supervisors].map(({ metadata }) => metadata.uid));
+  for (const key of written) if (!living.has(key.slice(0, key.indexOf("/")))) written.delete(key);
+}
 
 function errorOf({ reason, message }: Failure): OpenShellError {
   return new OpenShellError(codes[reason] ?? "failed-precondition", message, { reason });

@@ -34,6 +34,18 @@ describe("the generation record", () => {
     );
   });
 
+  test("of a gateway that did not know a setting yet has that setting's default", () => {
+    const { supervisor_replacement: _, ...known } = testRecord().settings;
+    const read = on(JSON.stringify({ ...testRecord(), settings: known }));
+    expect(read.ok && read.record.settings.supervisor_replacement).toEqual(testSettings().supervisor_replacement);
+  });
+
+  test("is refused, with the setting named, when one is of another type", () => {
+    const wrong = { ...testRecord().settings, sandbox_runtime: "required" };
+    const read = on(JSON.stringify({ ...testRecord(), settings: wrong }));
+    expect(!read.ok && read.problem).toMatch(/setting sandbox_runtime is of another type/);
+  });
+
   test("keeps what an operator removed from a default", () => {
     const record = testRecord({}, testSettings({ supervisor_resources: { requests: { cpu: "1" }, limits: {} } }));
     const read = on(writeRecord(record));

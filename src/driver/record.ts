@@ -39,6 +39,8 @@ export interface GenerationRecord {
   readonly workloadUid?: string | undefined;
   /** UIDs of Pods that gave up their node because their peer fitted nowhere else, oldest first. */
   readonly placement?: { readonly evicted: readonly string[] } | undefined;
+  /** When supervisors of this generation were replaced, RFC 3339, oldest first; those of the last hour. */
+  readonly replacedAt?: readonly string[] | undefined;
   readonly failure?: Failure | undefined;
 }
 
@@ -56,13 +58,15 @@ const quantities = z.object({ requests: strings, limits: strings });
 
 /**
  * Settings are kept as they were in force, so they are not parsed again: merging with defaults a second time would bring back what an operator
- * removed.
+ * removed. One that is missing is younger than the record, and its default says what was done before.
  */
-function isGenerationSettings(value: unknown): boolean {
-  if (typeof value !== "object" || value === null) return false;
+const generationSettingsSchema = z.record(z.string(), z.unknown()).transform((kept, context) => {
   const defaults = defaultSettings().kubernetes;
-  return generationSettingNames.every((name) => typeof (value as GenerationSettings)[name] === typeof defaults[name]);
-}
+  const settings = Object.fromEntries(generationSettingNames.map((name) => [name, kept[name] ?? defaults[name]]));
+  const wrong = generationSettingNames.find((name) => typeof settings[name] !== typeof defaults[name]);
+  if (wrong !== undefined) context.addIssue(`setting ${wrong} is of another type`);
+  return settings as unknown as GenerationSettings;
+});
 
 const recordSchema = z.object({
   version: z.literal(1),
@@ -85,7 +89,7 @@ const recordSchema = z.object({
     gid: z.int(),
     logLevel: z.string(),
   }),
-  settings: z.custom<GenerationSettings>(isGenerationSettings, { error: "settings are missing or of another type" }),
+  settings: generationSettingsSchema,
   gateway: z.object({ endpoint: z.string(), fenceTargets: z.array(z.string()), hasCa: z.boolean() }),
   generation: z.object({
     id: z.string(),
@@ -100,6 +104,7 @@ const recordSchema = z.object({
   supervisorUid: z.string().optional(),
   workloadUid: z.string().optional(),
   placement: z.object({ evicted: z.array(z.string()) }).optional(),
+  replacedAt: z.array(z.string()).optional(),
   failure: z
     .object({
       condition: z.enum(conditionTypes),

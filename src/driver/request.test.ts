@@ -188,5 +188,9 @@ test("GPUs are counted by the extended resource; one when no number is given", (
       .gpus;
   expect(gpus()).toEqual({ "nvidia.com/gpu": 1 });
   expect(gpus(4)).toEqual({ "nvidia.com/gpu": 4 });
+  const others = testSettings({ gpu_resource_name: "amd.com/gpu" });
+  expect(sandboxSpecOf(sandbox({ resourceRequirements: { gpu: { count: 2 } } }), others).gpus).toEqual({
+    "amd.com/gpu": 2,
+  });
   expect(fields(() => gpus(0))).toEqual(["resource_requirements.gpu.count"]);
 });

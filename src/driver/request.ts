@@ -11,8 +11,6 @@ import { publicNamePattern, type SandboxSpec, sandboxIdPattern } from "../manife
 import type { compute } from "../wire/index.ts";
 import { type DriverConfig, parseDriverConfig } from "./driver-config.ts";
 
-/** The extended resource that a GPU request asks for. */
-export const gpuResource = "nvidia.com/gpu";
 const defaultUid = 10_001;
 const shape = kubernetesSchema.shape;
 const logLevels = ["trace", "debug", "info", "warn", "error"];
@@ -92,7 +90,7 @@ export function sandboxSpecOf(
     nodeSelector: driverConfig.nodeSelector,
     tolerations: driverConfig.tolerations,
     resources,
-    gpus: gpu === undefined ? {} : { [gpuResource]: gpu.count ?? 1 },
+    gpus: gpu === undefined ? {} : { [settings.gpu_resource_name]: gpu.count ?? 1 },
     ...(template?.userNamespaces === undefined ? {} : { userNamespaces: template.userNamespaces }),
     uid,
     gid,

@@ -16,7 +16,7 @@ import type { Hub } from "./hub.ts";
 import { masterKidOf } from "./identity.ts";
 import { isEnding, isGated, isGoing, isTerminal, type Observed } from "./observed.ts";
 import { type GenerationRecord, generationIdFor } from "./record.ts";
-import { gpuResource, sandboxSpecOf } from "./request.ts";
+import { sandboxSpecOf } from "./request.ts";
 import type { DriverOptions, Running } from "./types.ts";
 
 export interface ServiceOptions {
@@ -220,16 +220,16 @@ function checkClasses(spec: SandboxSpec, { settings }: DriverOptions, { view }: 
 
 /** Only a sandbox that asks for GPUs costs a read. */
 async function checkGpus(spec: SandboxSpec, { client }: Running): Promise<void> {
-  const asked = spec.gpus[gpuResource];
-  if (asked === undefined) return;
-  const { items } = await client.list(nodes, undefined);
-  const most = Math.max(0, ...items.map((node) => Number(node.status?.allocatable?.[gpuResource] ?? 0)));
-  if (most >= asked) return;
-  throw new OpenShellError(
-    "failed-precondition",
-    `no node has ${asked} ${gpuResource}; the most that one node has is ${most}`,
-    { reason: "NoGpu" },
-  );
+  for (const [name, asked] of Object.entries(spec.gpus)) {
+    const { items } = await client.list(nodes, undefined);
+    const most = Math.max(0, ...items.map((node) => Number(node.status?.allocatable?.[name] ?? 0)));
+    if (most >= asked) continue;
+    throw new OpenShellError(
+      "failed-precondition",
+      `no node has ${asked} ${name}; the most that one node has is ${most}`,
+      { reason: "NoGpu" },
+    );
+  }
 }
 
 function unknown(sandboxId: string): OpenShellError {

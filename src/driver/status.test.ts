@@ -8,8 +8,8 @@ import {
   testResource,
   testSettings,
 } from "./_testing.ts";
+import type { Request } from "./action.ts";
 import type { Observed } from "./observed.ts";
-import type { Request } from "./plan.ts";
 import { conditionTypes, reasonClass, reasons } from "./reasons.ts";
 import { conditionsOf } from "./status.ts";
 

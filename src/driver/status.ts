@@ -1,4 +1,5 @@
 import type { Pod } from "../kube/index.ts";
+import type { Request } from "./action.ts";
 import {
   agentStatus,
   currentWorkload,
@@ -11,10 +12,10 @@ import {
   type Observed,
   supervisorOf,
 } from "./observed.ts";
-import { controllerError, type Request } from "./plan.ts";
-import { schedulingTrouble, troubleOf } from "./pod-trouble.ts";
+import { isOnSilentNode, schedulingTrouble, troubleOf } from "./pod-trouble.ts";
 import { type ConditionType, conditionTypes, type Reason, reasonClass } from "./reasons.ts";
 import type { GenerationRecord } from "./record.ts";
+import { controllerError } from "./refusal.ts";
 
 /** One condition of a sandbox; a time is added where it is reported. */
 export interface Condition {
@@ -137,7 +138,7 @@ function scheduling(workload: Pod, supervisor: Pod | undefined): Condition {
 function readiness({ cluster }: Observed, workload: Pod, supervisor: Pod | undefined, isPlaced: boolean): Condition {
   const trouble = troubleOf(workload);
   if (trouble !== undefined) return waiting("WorkloadReady", trouble.reason, trouble.message);
-  if (workload.status?.reason === "NodeLost") {
+  if (isOnSilentNode(workload)) {
     return waiting("WorkloadReady", "NodeNotReady", `node ${workload.spec?.nodeName} does not answer`);
   }
   const supervisorTrouble = supervisor?.status?.phase === "Pending" ? troubleOf(supervisor) : undefined;

@@ -2,9 +2,9 @@ import type { Logger } from "../common/log.ts";
 import type { KubernetesSettings } from "../config/index.ts";
 import type { KubeClient, KubeClientOptions } from "../kube/index.ts";
 import type { compute, Implementation } from "../wire/index.ts";
+import type { Action } from "./action.ts";
 import type { ClusterView } from "./cluster-view.ts";
 import type { Executor } from "./execute.ts";
-import type { Action } from "./plan.ts";
 import type { Reconciler } from "./reconciler.ts";
 import type { NamespaceFacts } from "./request.ts";
 

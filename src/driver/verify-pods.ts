@@ -40,20 +40,26 @@ export function admissionFailure(
     const violations = violationsOf(role, pods[role], pair, cluster);
     if (violations.length > 0) return violationFailure(role, violations, observed, pair);
   }
-  const opening = foreignOpening(
-    cluster.foreignPolicies,
-    pods.workload.metadata.labels ?? {},
-    pair.settings.sandbox_runtime.boundary_port,
-    cluster.toleratedPolicies,
+  return (
+    foreignPolicyFailure(observed, pods.workload, pair.settings.sandbox_runtime.boundary_port) ??
+    preemption(pair, pods, first)
   );
-  if (opening !== undefined) {
-    return {
-      condition: "PodsAdmitted",
-      reason: "ForeignNetworkPolicy",
-      message: `${opening}; delete it, or name it in tolerated_network_policies`,
-    };
-  }
-  return preemption(pair, pods, first);
+}
+
+/** A policy of somebody else that opens the workload's fence, by the labels that the Pod has now. */
+export function foreignPolicyFailure(
+  { cluster }: Observed,
+  workload: Live<Pod>,
+  boundaryPort: number,
+): Failure | undefined {
+  const labels = workload.metadata.labels ?? {};
+  const opening = foreignOpening(cluster.foreignPolicies, labels, boundaryPort, cluster.toleratedPolicies);
+  if (opening === undefined) return undefined;
+  return {
+    condition: "PodsAdmitted",
+    reason: "ForeignNetworkPolicy",
+    message: `${opening}; delete it, or name it in tolerated_network_policies`,
+  };
 }
 
 export function violationFailure(

@@ -34,6 +34,7 @@ export const generationSettingNames = [
   "sa_token_ttl_secs",
   "provisioning_timeout",
   "sandbox_runtime",
+  "supervisor_replacement",
 ] as const satisfies readonly (keyof KubernetesSettings)[];
 
 export type GenerationSettings = Pick<KubernetesSettings, (typeof generationSettingNames)[number]>;

@@ -29,14 +29,14 @@ const only = (spec: Spec): Container => spec.containers[0] as Container;
 const mountsOf = (container: Container | undefined) => container?.volumeMounts.map(({ mountPath }) => mountPath);
 
 describe.each([
-  ["workload", workload],
-  ["supervisor", supervisor],
-] as const)("the %s Pod", (_role, render) => {
+  ["workload", workload, 40],
+  ["supervisor", supervisor, 30],
+] as const)("the %s Pod", (_role, render, terminationGracePeriodSeconds) => {
   test("is born gated, never restarts in place, has a grace period and no token of its own", () => {
     expect(render()).toMatchObject({
       schedulingGates: [{ name: bootstrapGate }],
       restartPolicy: "Never",
-      terminationGracePeriodSeconds: 30,
+      terminationGracePeriodSeconds,
       automountServiceAccountToken: false,
       enableServiceLinks: false,
       serviceAccountName: "default",

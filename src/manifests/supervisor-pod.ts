@@ -15,7 +15,6 @@ import {
 } from "./names.ts";
 import { affinityOf, supervisorTolerations } from "./placement.ts";
 import { containerSecurityContext, emptiedEnvironment, podSecurityContext } from "./security.ts";
-import { terminationGracePeriodSeconds } from "./workload-pod.ts";
 
 export interface SupervisorPodProps {
   readonly pair: PairProps;
@@ -57,7 +56,7 @@ export function supervisorPodSpec(pair: PairProps): Record<string, unknown> {
     automountServiceAccountToken: false,
     enableServiceLinks: false,
     restartPolicy: "Never",
-    terminationGracePeriodSeconds,
+    terminationGracePeriodSeconds: 30,
     schedulingGates: [{ name: bootstrapGate }],
     securityContext: podSecurityContext(sandbox.uid, sandbox.gid),
     tolerations: supervisorTolerations(settings.supervisor_tolerations) as object[],

@@ -13,8 +13,11 @@ import { bootstrapGate, boundaryPortName, containers, paths, volumes, workloadSe
 import { affinityOf } from "./placement.ts";
 import { containerSecurityContext, emptiedEnvironment, podSecurityContext } from "./security.ts";
 
-/** Seconds the runtime has to end the agent's processes. Never 0: the object would go while the processes write on (measured: 2 s). */
-export const terminationGracePeriodSeconds = 30;
+/**
+ * The runtime gives the agent's processes 30 s between TERM and KILL, and has to report their end afterwards. Never 0: the object would go
+ * while the processes write on (measured: 2 s).
+ */
+const workloadGraceSeconds = 40;
 /** Room for the staged bundle (Node and its libraries, about 130 MiB unpacked), asked of the node and given to the volume. */
 export const runtimeBundleSize = "256Mi";
 
@@ -58,7 +61,7 @@ export function workloadPodTemplate(pair: PairProps): PodTemplate {
       automountServiceAccountToken: false,
       enableServiceLinks: false,
       restartPolicy: "Never",
-      terminationGracePeriodSeconds,
+      terminationGracePeriodSeconds: workloadGraceSeconds,
       schedulingGates: [{ name: bootstrapGate }],
       securityContext: podSecurityContext(sandbox.uid, sandbox.gid),
       ...(settings.image_pull_secrets.length > 0 && {

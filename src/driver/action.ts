@@ -1,0 +1,46 @@
+import type { Live, Pod } from "../kube/index.ts";
+import type { GenerationRecord } from "./record.ts";
+import type { Role } from "./verify-pods.ts";
+
+/** One write. The executor knows how; the plan says what and why. */
+export type Action =
+  | { readonly do: "create-service"; readonly record: GenerationRecord }
+  | { readonly do: "point-service"; readonly record: GenerationRecord }
+  | { readonly do: "create-supervisor"; readonly record: GenerationRecord }
+  /** The CR begins to run; a new generation's template goes with it in the same patch. */
+  | { readonly do: "run"; readonly record: GenerationRecord; readonly newTemplate: boolean }
+  | { readonly do: "write-secret"; readonly role: Role; readonly pod: Live<Pod>; readonly record: GenerationRecord }
+  | {
+      readonly do: "release";
+      readonly role: Role;
+      readonly pod: Live<Pod>;
+      readonly peerUid: string;
+      readonly record: GenerationRecord;
+    }
+  | { readonly do: "record"; readonly record: GenerationRecord }
+  /** The CR is suspended and says why in its record. */
+  | { readonly do: "suspend"; readonly record: GenerationRecord }
+  | { readonly do: "restore-labels"; readonly pod: Live<Pod>; readonly labels: Readonly<Record<string, string>> }
+  | { readonly do: "delete-pod"; readonly pod: Live<Pod> };
+
+export interface Plan {
+  /** May be done at the same time. Afterwards the plan is made anew. */
+  readonly actions: readonly Action[];
+  /** Nothing in the cluster will wake us at this time. */
+  readonly againAfterMs?: number;
+}
+
+/** What a caller asked for and the CR does not say yet. */
+export type Request = { readonly kind: "start"; readonly record: GenerationRecord } | { readonly kind: "stop" };
+
+export interface PlanMemory {
+  readonly gatewayId: string;
+  readonly request: Request | undefined;
+  /** Secrets that this process wrote, by `secretKey`. No Secret is ever read. */
+  readonly writtenSecrets: ReadonlySet<string>;
+}
+
+/** A Secret belongs to one Pod in one session. */
+export function secretKey(pod: Live<Pod>, record: GenerationRecord): string {
+  return `${pod.metadata.uid}/${record.generation.session}`;
+}

@@ -1,0 +1,45 @@
+import type { Live, Pod } from "../kube/index.ts";
+import { type Action, type PlanMemory, secretKey } from "./action.ts";
+import { isGated, isScheduled, type Observed } from "./observed.ts";
+import { firstPlaced } from "./placement-order.ts";
+import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
+import { admissionFailure, type Role } from "./verify-pods.ts";
+
+/** Between two gated Pods and two released ones: verify, write the Secrets, open the gates in order. */
+export function planBootstrap(
+  observed: Observed,
+  record: GenerationRecord,
+  memory: PlanMemory,
+  workload: Live<Pod>,
+  supervisor: Live<Pod>,
+): { readonly actions: readonly Action[] } | { readonly failure: Failure } {
+  if (!observed.cluster.fenceIsUp) return { actions: [] };
+  const first = firstPlaced(record);
+  const failure = admissionFailure(observed, pairOf(record, memory.gatewayId), { workload, supervisor }, first);
+  if (failure !== undefined) return { failure };
+  const gated = (
+    [
+      ["workload", workload, supervisor],
+      ["supervisor", supervisor, workload],
+    ] as const
+  ).filter(([, pod]) => isGated(pod));
+  // A gate that is closed means that nobody has used the Pod's Secret: it is safe to write it anew.
+  const unwritten = gated.filter(([, pod]) => !memory.writtenSecrets.has(secretKey(pod, record)));
+  if (unwritten.length > 0) {
+    return { actions: unwritten.map(([role, pod]) => ({ do: "write-secret", role, pod, record })) };
+  }
+  if (record.settings.sandbox_runtime.pod_anti_affinity !== "required") return { actions: gated.map(release(record)) };
+  const next = gated.find(([role]) => role === first) ?? gated[0];
+  const peerIsPlaced = isScheduled(first === "workload" ? workload : supervisor);
+  return { actions: next === undefined || (next[0] !== first && !peerIsPlaced) ? [] : [release(record)(next)] };
+}
+
+function release(record: GenerationRecord) {
+  return ([role, pod, peer]: readonly [Role, Live<Pod>, Live<Pod>]): Action => ({
+    do: "release",
+    role,
+    pod,
+    peerUid: peer.metadata.uid,
+    record,
+  });
+}

@@ -1,0 +1,87 @@
+import { parseDuration } from "../config/index.ts";
+import type { Live, Pod } from "../kube/index.ts";
+import { annotations } from "../manifests/index.ts";
+import { agentStatus, isEnding, isGated, isReleased, isScheduled, type Observed } from "./observed.ts";
+import { disruptionOf, troubleOf } from "./pod-trouble.ts";
+import { reasonClass } from "./reasons.ts";
+import type { Failure, GenerationRecord } from "./record.ts";
+import { foreignPolicyFailure } from "./verify-pods.ts";
+
+/** Why the workload is over, if it is. */
+export function endOfWorkload(
+  { cluster }: Observed,
+  record: GenerationRecord,
+  workload: Live<Pod> | undefined,
+  supervisor: Live<Pod> | undefined,
+): Failure | undefined {
+  const evicted = record.placement?.evicted ?? [];
+  const known = record.workloadUid ?? supervisor?.metadata.annotations?.[annotations.peerUid];
+  const isAnother = known !== undefined && workload?.metadata.uid !== known && !evicted.includes(known);
+  const isEvicted = workload !== undefined && evicted.includes(workload.metadata.uid);
+  const isDeleted = workload !== undefined && isEnding(workload, cluster) && !isGated(workload) && !isEvicted;
+  if (isAnother || isDeleted) {
+    // The API server says on the Pod who took it away; a Pod that is gone cannot say it any more.
+    const disruption = isDeleted ? disruptionOf(workload) : undefined;
+    return {
+      condition: "WorkloadReady",
+      reason: disruption?.reason ?? "WorkloadDeleted",
+      message: `${disruption?.message ?? "the workload Pod was deleted by somebody else"}; start the sandbox again, its workspace is kept`,
+    };
+  }
+  const trouble = isEvicted ? undefined : workload && troubleOf(workload);
+  if (trouble === undefined || reasonClass(trouble.reason) !== "failed") return undefined;
+  return { condition: "WorkloadReady", reason: trouble.reason, message: trouble.message };
+}
+
+/** What must not go on although both Pods were what was asked for when they were released. */
+export function breachWhileRunning(
+  observed: Observed,
+  record: GenerationRecord,
+  workload: Live<Pod>,
+  supervisor: Live<Pod>,
+): Failure | undefined {
+  for (const [role, pod] of [
+    ["workload", workload],
+    ["supervisor", supervisor],
+  ] as const) {
+    const [foreign] = pod.spec?.ephemeralContainers ?? [];
+    if (foreign === undefined || !isReleased(pod)) continue;
+    return {
+      condition: "PodsAdmitted",
+      reason: "ForeignContainer",
+      message: `ephemeral container ${foreign.name} (image ${foreign.image ?? "unknown"}) was added to the ${role} Pod; debug a copy of the Pod instead (kubectl debug --copy-to)`,
+    };
+  }
+  if (
+    record.settings.sandbox_runtime.pod_anti_affinity === "required" &&
+    isScheduled(workload) &&
+    workload.spec?.nodeName === supervisor.spec?.nodeName
+  ) {
+    return {
+      condition: "Scheduled",
+      reason: "PlacementViolated",
+      message: `workload and supervisor are both on node ${workload.spec?.nodeName} although pod_anti_affinity is required`,
+    };
+  }
+  return foreignPolicyFailure(observed, workload, record.settings.sandbox_runtime.boundary_port);
+}
+
+/** `provisioning_timeout`: when it is over, and how long it still runs. */
+export function provisioningTimeout(
+  { now }: Observed,
+  record: GenerationRecord,
+  workload: Live<Pod> | undefined,
+): { readonly failure?: Failure; readonly leftMs?: number } {
+  const setting = record.settings.provisioning_timeout;
+  const limitMs = parseDuration(setting);
+  if (limitMs === undefined || (workload && agentStatus(workload)?.started === true)) return {};
+  const leftMs = Date.parse(record.startedAt) + limitMs - now.getTime();
+  if (leftMs > 0) return { leftMs };
+  return {
+    failure: {
+      condition: "WorkloadReady",
+      reason: "ProvisioningTimeout",
+      message: `the sandbox was not running within provisioning_timeout (${setting})`,
+    },
+  };
+}

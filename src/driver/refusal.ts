@@ -1,0 +1,59 @@
+import { OpenShellError } from "../common/errors.ts";
+import { kubeStatusOf, refusalOf } from "../kube/index.ts";
+import type { Observed } from "./observed.ts";
+import type { Reason } from "./reasons.ts";
+import type { Failure } from "./record.ts";
+
+const reasonsOfRefusals: Readonly<Record<string, Reason>> = {
+  quota: "QuotaExceeded",
+  "limit-range": "LimitRangeRefused",
+  "pod-security": "PodSecurityRefused",
+  "runtime-class": "RuntimeClassNotFound",
+  "priority-class": "PriorityClassNotFound",
+  "service-account": "ServiceAccountNotFound",
+  "admission-policy": "AdmissionRefused",
+  webhook: "AdmissionRefused",
+  "namespace-terminating": "NamespaceTerminating",
+  permission: "PermissionDenied",
+  invalid: "InvalidPod",
+};
+
+/** A refusal's text, as a failure; undefined when it is none, or one that passes by itself (a former Pod of the same name is still ending). */
+export function refusalFailure(what: string, text: string): Failure | undefined {
+  const refusal = refusalOf(text);
+  const reason = refusal === undefined ? undefined : reasonsOfRefusals[refusal.kind];
+  return refusal === undefined || reason === undefined ? undefined : refused(what, reason, refusal.message);
+}
+
+/** What a write of ours was refused with, as a failure; undefined when the error may pass. */
+export function writeFailure(what: string, error: unknown): Failure | undefined {
+  const ours = error instanceof OpenShellError ? error.details.reason : undefined;
+  if (error instanceof OpenShellError && (ours === "NameTaken" || ours === "SecretNameTaken")) {
+    return { condition: "PodsAdmitted", reason: ours, message: `${what}: ${error.message}` };
+  }
+  const status = kubeStatusOf(error);
+  if (status === undefined) return undefined;
+  const known = refusalFailure(what, status.message);
+  if (known !== undefined) return known;
+  if (status.httpCode === 403) return refused(what, "AdmissionRefused", status.message);
+  if (status.httpCode === 422) return refused(what, "InvalidPod", status.message);
+  return undefined;
+}
+
+/** The controller says on the CR what the API server answered when it made the Pod. */
+export function controllerError({ resource }: Observed): string | undefined {
+  const ready = resource?.status?.conditions?.find(({ type }) => type === "Ready");
+  const isCurrent =
+    ready?.observedGeneration === undefined || ready.observedGeneration === resource?.metadata.generation;
+  return ready?.reason === "ReconcilerError" && isCurrent ? ready.message : undefined;
+}
+
+/** A refusal of the workload Pod that will not pass by itself. */
+export function controllerRefusal(observed: Observed): Failure | undefined {
+  const text = controllerError(observed);
+  return text === undefined ? undefined : refusalFailure("the workload Pod", text);
+}
+
+function refused(what: string, reason: Reason, message: string): Failure {
+  return { condition: "PodsAdmitted", reason, message: `the cluster refused ${what}: ${message}` };
+}

@@ -1,0 +1,90 @@
+import type { Live, Pod } from "../kube/index.ts";
+import type { Plan } from "./action.ts";
+import { agentStatus, isGated, type Observed, supervisorOf } from "./observed.ts";
+import { troubleOf } from "./pod-trouble.ts";
+import type { Failure, GenerationRecord } from "./record.ts";
+
+const hourMs = 3_600_000;
+
+/**
+ * The next session: its Pod first, then the record, so that a session number is never used twice. The operator's
+ * `supervisor_replacement`, as it was when the generation began, bounds it.
+ */
+export function replaceSupervisor(
+  observed: Observed,
+  record: GenerationRecord,
+  workload: Live<Pod>,
+  lost: Live<Pod> | undefined,
+): Plan | { readonly failure: Failure } {
+  const { now } = observed;
+  const { mode, max_per_hour: most } = record.settings.supervisor_replacement;
+  const gaveUpItsNode = gaveUpNode(record, lost?.metadata.uid ?? record.supervisorUid);
+  const recent = (record.replacedAt ?? []).filter((at) => now.getTime() - Date.parse(at) < hourMs);
+  const next: GenerationRecord = {
+    ...record,
+    generation: { ...record.generation, session: record.generation.session + 1 },
+    ...(gaveUpItsNode ? {} : { replacedAt: [...recent, now.toISOString()] }),
+  };
+  const replacement = supervisorOf(observed, next);
+  if (replacement !== undefined) {
+    const workloadUid = isGated(workload) ? undefined : workload.metadata.uid;
+    return {
+      actions: [{ do: "record", record: { ...next, supervisorUid: replacement.metadata.uid, workloadUid } }],
+    };
+  }
+  if (!gaveUpItsNode) {
+    const how = (lost && troubleOf(lost)?.message) ?? "its Pod was deleted";
+    if (mode === "terminate")
+      return { failure: over(`the supervisor was lost and supervisor_replacement.mode is "terminate": ${how}`) };
+    if (recent.length >= most) {
+      return {
+        failure: over(
+          `${recent.length + 1} supervisors were lost within an hour, supervisor_replacement.max_per_hour is ${most}; the last: ${how}`,
+        ),
+      };
+    }
+    const waitMs = backoffMs(recent.length, lost, now);
+    if (waitMs > 0) return { actions: [], againAfterMs: waitMs };
+  }
+  return { actions: [{ do: "create-supervisor", record: next }] };
+}
+
+/** Its agent waits, frozen, for a supervisor that does not come to run. */
+export function replacementWindow(
+  { now }: Observed,
+  record: GenerationRecord,
+  workload: Live<Pod>,
+  supervisor: Live<Pod>,
+): { readonly failure?: Failure; readonly leftMs?: number } {
+  const lostAt = record.replacedAt?.at(-1);
+  const isUp = supervisor.status?.containerStatuses?.some(({ state }) => state?.running !== undefined) === true;
+  if (lostAt === undefined || isUp || agentStatus(workload)?.started !== true) return {};
+  const seconds = record.settings.supervisor_replacement.window_seconds;
+  const leftMs = Date.parse(lostAt) + seconds * 1000 - now.getTime();
+  if (leftMs > 0) return { leftMs };
+  const condition = supervisor.status?.conditions?.find(
+    ({ type, status }) => type === "PodScheduled" && status !== "True",
+  );
+  const why = troubleOf(supervisor)?.message ?? condition?.message;
+  return {
+    failure: over(
+      `no new supervisor ran within supervisor_replacement.window_seconds (${seconds})${why === undefined ? "" : `: ${why}`}`,
+    ),
+  };
+}
+
+/** We deleted it ourselves, to place the pair in the opposite order. */
+function gaveUpNode(record: GenerationRecord, uid: string | undefined): boolean {
+  return uid !== undefined && (record.placement?.evicted.includes(uid) ?? false);
+}
+
+/** The first is replaced at once; later ones only after their predecessor has had time to live. */
+function backoffMs(before: number, lost: Live<Pod> | undefined, now: Date): number {
+  const created = lost?.metadata.creationTimestamp;
+  if (before === 0 || created === undefined) return 0;
+  return Date.parse(created) + Math.min(60_000, 1_000 * 2 ** (before + 1)) - now.getTime();
+}
+
+function over(message: string): Failure {
+  return { condition: "WorkloadReady", reason: "SupervisorLost", message };
+}
