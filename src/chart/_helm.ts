@@ -56,6 +56,8 @@ export interface RenderOptions {
   readonly presets?: readonly string[];
   readonly chart?: string;
   readonly skipSchema?: boolean;
+  /** @default openshell */
+  readonly namespace?: string;
   /** What `--api-versions` names, e.g. `apps/v1/Deployment`. With that one the chart takes the rendering for one of a real cluster. */
   readonly apis?: readonly string[];
 }
@@ -78,7 +80,7 @@ export function template(program: string, options: RenderOptions = {}): string {
       "openshell",
       options.chart ?? chartDirectory,
       "-n",
-      "openshell",
+      options.namespace ?? "openshell",
       ...presets,
       "-f",
       file,

@@ -17,7 +17,7 @@ import {
   render,
   text,
 } from "./layer/index.ts";
-import { fullname, internalDnsNames, names, objectLabels } from "./names.ts";
+import { externalDnsNames, fullname, internalDnsNames, names, objectLabels } from "./names.ts";
 import { unlessEmpty } from "./pods.ts";
 
 const apiVersion = "cert-manager.io/v1";
@@ -141,6 +141,7 @@ export class CertManagerPki extends Construct {
         ...internalDnsNames.map((name) => optional(internalNames, render(text`${name}`))),
         each(effective<readonly string[]>("openshell.gateway.server_sans"), (name) => render(name)),
         each(serverDnsNames, (name) => render(name)),
+        ...externalDnsNames.map((list) => each(list, (name) => render(name))),
       ],
       ipAddresses: unlessEmpty(call<string[]>("concat", choose(internalNames, ["127.0.0.1"], []), serverIpAddresses)),
       usages: ["server auth", "digital signature", "key encipherment"],

@@ -21,7 +21,8 @@ import { nameHelpers } from "./names.ts";
 import { notes } from "./notes.ts";
 import { PkiHook, PkiRenewal } from "./pki.ts";
 import { DriverRights } from "./rbac.ts";
-import { SandboxNamespace, SandboxServiceAccount } from "./sandboxes.ts";
+import { GatewayRoutes } from "./routes.ts";
+import { SandboxBounds, SandboxLabelsPolicy, SandboxNamespace, SandboxServiceAccount } from "./sandboxes.ts";
 import { valuesJsonSchema, valuesYaml } from "./values-yaml.ts";
 
 /** One template file for each entry. */
@@ -37,6 +38,9 @@ const templates: Readonly<Record<string, (scope: Construct) => void>> = {
     new PkiRenewal(scope, "renewal");
   },
   rbac: (scope) => new DriverRights(scope, "driver"),
+  routes: (scope) => new GatewayRoutes(scope, "gateway"),
+  "sandbox-bounds": (scope) => new SandboxBounds(scope, "sandboxes"),
+  "sandbox-labels": (scope) => new SandboxLabelsPolicy(scope, "sandboxes"),
   service: (scope) => new GatewayService(scope, "gateway"),
   "service-accounts": (scope) => {
     new GatewayServiceAccount(scope, "gateway");

@@ -24,6 +24,8 @@ import {
 } from "./layer/index.ts";
 
 import { pkiGuards } from "./pki.ts";
+import { routeGuards } from "./routes.ts";
+import { sandboxGuards } from "./sandboxes.ts";
 
 /** Combinations of values that are refused. Those of settings come from src/config. */
 export const chartGuards: readonly ChartGuard[] = [
@@ -145,8 +147,8 @@ function settingGuards(config: Variable<Record<string, unknown>>): Statement[] {
 const guardsHelper = new Helper("openshell.guards", () => {
   const config = variable<Record<string, unknown>>("config", effectiveConfig);
   return [
-    ...[...chartGuards, ...pkiGuards, ...certManagerGuards].map(({ refusedWhen, sentence }) =>
-      guard(refusedWhen, sentence),
+    ...[...chartGuards, ...pkiGuards, ...certManagerGuards, ...routeGuards, ...sandboxGuards].map(
+      ({ refusedWhen, sentence }) => guard(refusedWhen, sentence),
     ),
     ...collisions,
     config.declaration,

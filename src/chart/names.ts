@@ -107,6 +107,13 @@ export const internalDnsNames: readonly Input<string>[] = [
   "localhost",
 ];
 
+/** The names under which it is reached from outside where TLS is passed through: each is a list. */
+export const externalDnsNames: readonly Expr<readonly string[]>[] = [
+  choose(values.tlsRoute.enabled, values.tlsRoute.hostnames, []),
+  choose(and(values.ingress.enabled, values.ingress.passthrough), call("list", values.ingress.host), []),
+  choose(values.openshiftRoute.enabled, call("list", values.openshiftRoute.host), []),
+];
+
 export type Component = "gateway" | "pki" | "sandbox";
 
 /** Labels that select a component's Pods; they never change in the life of a release. */

@@ -20,7 +20,7 @@ import {
   text,
   toJson,
 } from "./layer/index.ts";
-import { fullname, hookSecrets, internalDnsNames, names, objectLabels, secrets } from "./names.ts";
+import { externalDnsNames, fullname, hookSecrets, internalDnsNames, names, objectLabels, secrets } from "./names.ts";
 import { containerSecurity, placement, podSecurity, quantity, resources } from "./pods.ts";
 
 const namespace = render(helm.releaseNamespace);
@@ -160,6 +160,7 @@ function convergeArgs(): string[] {
     ...internalDnsNames.map(dnsName),
     each(effective<readonly string[]>("openshell.gateway.server_sans"), dnsName),
     each(values.pkiInitJob.serverDnsNames, dnsName),
+    ...externalDnsNames.map((list) => each(list, dnsName)),
     "--ip-address=127.0.0.1",
     each(values.pkiInitJob.serverIpAddresses, (address) => render(text`--ip-address=${address}`)),
     ...hookSecrets.map(({ name, skippedWhen }) => optional(skippedWhen, render(text`--skip=${name}`))),

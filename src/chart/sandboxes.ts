@@ -1,11 +1,94 @@
 import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
+import { reservedPrefixes } from "../config/index.ts";
+import { type ChartGuard, isEmpty } from "./_guard.ts";
 import { values } from "./_values.ts";
-import { and, entries, HelmObject, helm, notEqual, render } from "./layer/index.ts";
-import { names, objectLabels, sandboxNamespace } from "./names.ts";
-import { unlessEmpty } from "./pods.ts";
+import { effective } from "./gateway-toml.ts";
+import {
+  and,
+  call,
+  entries,
+  HelmObject,
+  helm,
+  more,
+  not,
+  notEqual,
+  optional,
+  or,
+  render,
+  text,
+  toJson,
+} from "./layer/index.ts";
+import { fullname, names, objectLabels, sandboxNamespace } from "./names.ts";
+import { quantity, unlessEmpty } from "./pods.ts";
 
 const labels = objectLabels("sandbox");
+const { resourceQuota, limitRange, admissionPolicy } = values;
+
+/** Bounds that make the cluster refuse every container which does not say its share, and the setting that says it for both Pods. */
+const countedResources = [
+  ["limits.cpu", "limits", "cpu", "default"],
+  ["limits.memory", "limits", "memory", "default"],
+  ["requests.cpu", "requests", "cpu", "defaultRequest"],
+  ["requests.memory", "requests", "memory", "defaultRequest"],
+] as const;
+
+export const sandboxGuards: readonly ChartGuard[] = [
+  {
+    refusedWhen: and(
+      resourceQuota.enabled,
+      isEmpty(resourceQuota.hard),
+      not(more(resourceQuota.maxRunningSandboxes, 0)),
+    ),
+    sentence:
+      "resourceQuota.enabled is true but bounds nothing; give resourceQuota.maxRunningSandboxes or resourceQuota.hard",
+  },
+  {
+    refusedWhen: and(
+      resourceQuota.enabled,
+      call("hasKey", resourceQuota.hard, "pods"),
+      more(resourceQuota.maxRunningSandboxes, 0),
+    ),
+    sentence:
+      "resourceQuota.maxRunningSandboxes is the bound on Pods, two for each sandbox; remove pods from resourceQuota.hard, or set resourceQuota.maxRunningSandboxes to 0",
+  },
+  ...countedResources.map(
+    ([bound, part, resource, fallback]): ChartGuard => ({
+      refusedWhen: and(
+        resourceQuota.enabled,
+        call("hasKey", resourceQuota.hard, bound),
+        not(and(limitRange.enabled, call("hasKey", limitRange[fallback], resource))),
+        or(
+          ...(["supervisor_resources", "workload_resources"] as const).map((pod) =>
+            // A limit is a request too, where no request is given.
+            and(
+              ...[...new Set([part, "limits"])].map((kind) =>
+                isEmpty(call("toString", effective(`openshell.drivers.kubernetes.${pod}.${kind}.${resource}`))),
+              ),
+            ),
+          ),
+        ),
+      ),
+      sentence: `resourceQuota.hard bounds ${bound}, so the cluster refuses every container without it: set ${part}.${resource} of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.${fallback}.${resource}`,
+    }),
+  ),
+  {
+    refusedWhen: and(
+      limitRange.enabled,
+      isEmpty(limitRange.default),
+      isEmpty(limitRange.defaultRequest),
+      isEmpty(limitRange.min),
+      isEmpty(limitRange.max),
+    ),
+    sentence:
+      "limitRange.enabled is true but bounds nothing; give limitRange.default, limitRange.defaultRequest, limitRange.min or limitRange.max",
+  },
+  {
+    refusedWhen: and(admissionPolicy.enabled, isEmpty(admissionPolicy.agentSandboxUsers)),
+    sentence:
+      "admissionPolicy.enabled would refuse every workload Pod: name the Agent Sandbox controller's user in admissionPolicy.agentSandboxUsers",
+  },
+];
 
 /** The namespace of all sandboxes: apart from the gateway and its keys, and kept on uninstall with what is in it (decision 39). */
 export class SandboxNamespace extends Construct {
@@ -50,6 +133,131 @@ export class SandboxServiceAccount extends Construct {
         },
         automountServiceAccountToken: false,
       },
+    });
+  }
+}
+
+/** What sandboxes may use: all of them together, and each container. */
+export class SandboxBounds extends Construct {
+  constructor(scope: Construct, id: string) {
+    super(scope, id);
+    const metadata = { name: render(text`${fullname}-sandboxes`), namespace: render(sandboxNamespace), labels };
+    new HelmObject<k8s.KubeResourceQuotaProps>(this, "quota", {
+      apiVersion: "v1",
+      kind: "ResourceQuota",
+      when: resourceQuota.enabled,
+      manifest: {
+        metadata,
+        spec: {
+          hard: {
+            ...(entries(resourceQuota.hard) as unknown as Record<string, k8s.Quantity>),
+            pods: optional(
+              more(resourceQuota.maxRunningSandboxes, 0),
+              quantity(toJson(call("mul", 2, resourceQuota.maxRunningSandboxes))),
+            ),
+          },
+        },
+      },
+    });
+    const quantities = (of: Parameters<typeof unlessEmpty<Record<string, string>>>[0]) =>
+      unlessEmpty(of) as unknown as Record<string, k8s.Quantity>;
+    new HelmObject<k8s.KubeLimitRangeProps>(this, "limits", {
+      apiVersion: "v1",
+      kind: "LimitRange",
+      when: limitRange.enabled,
+      manifest: {
+        metadata,
+        spec: {
+          limits: [
+            {
+              type: "Container",
+              default: quantities(limitRange.default),
+              defaultRequest: quantities(limitRange.defaultRequest),
+              min: quantities(limitRange.min),
+              max: quantities(limitRange.max),
+            },
+          ],
+        },
+      },
+    });
+  }
+}
+
+/** What this chart writes of an `admissionregistration.k8s.io/v1` ValidatingAdmissionPolicy. */
+interface AdmissionPolicyProps {
+  readonly metadata: { readonly name: string; readonly labels: Readonly<Record<string, string>> };
+  readonly spec: {
+    readonly failurePolicy: "Fail";
+    readonly matchConstraints: {
+      readonly namespaceSelector: { readonly matchLabels: Readonly<Record<string, string>> };
+      readonly resourceRules: readonly {
+        readonly apiGroups: readonly string[];
+        readonly apiVersions: readonly string[];
+        readonly operations: readonly string[];
+        readonly resources: readonly string[];
+      }[];
+    };
+    readonly matchConditions: readonly { readonly name: string; readonly expression: string }[];
+    readonly variables: readonly { readonly name: string; readonly expression: string }[];
+    readonly validations: readonly { readonly expression: string; readonly message: string; readonly reason: string }[];
+  };
+}
+
+interface AdmissionPolicyBindingProps {
+  readonly metadata: AdmissionPolicyProps["metadata"];
+  readonly spec: { readonly policyName: string; readonly validationActions: readonly string[] };
+}
+
+/**
+ * Whoever may patch Pods could move one into or out of the fences by its labels (measured: taking the role away opened a workload's egress
+ * in four seconds). This lets nobody but the gateway and the Agent Sandbox controller write them (decision 13).
+ */
+export class SandboxLabelsPolicy extends Construct {
+  constructor(scope: Construct, id: string) {
+    super(scope, id);
+    const apiVersion = "admissionregistration.k8s.io/v1";
+    const metadata = { name: render(text`${fullname}-labels-${helm.releaseNamespace}`), labels };
+    const gateway = text`system:serviceaccount:${helm.releaseNamespace}:${names.gatewayServiceAccount}`;
+    const writers = toJson(call("prepend", admissionPolicy.agentSandboxUsers, gateway));
+    const isOurs = `${JSON.stringify(reservedPrefixes)}.exists(prefix, key.startsWith(prefix))`;
+    const keeps = (one: string, other: string) =>
+      `variables.${one}.all(key, !${isOurs} || (key in variables.${other} && variables.${other}[key] == variables.${one}[key]))`;
+    new HelmObject<AdmissionPolicyProps>(this, "policy", {
+      apiVersion,
+      kind: "ValidatingAdmissionPolicy",
+      when: admissionPolicy.enabled,
+      manifest: {
+        metadata,
+        spec: {
+          failurePolicy: "Fail",
+          matchConstraints: {
+            namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": render(sandboxNamespace) } },
+            resourceRules: [
+              { apiGroups: [""], apiVersions: ["v1"], operations: ["CREATE", "UPDATE"], resources: ["pods"] },
+            ],
+          },
+          matchConditions: [
+            { name: "not-a-writer", expression: render(text`!(request.userInfo.username in ${writers})`) },
+          ],
+          variables: [
+            { name: "before", expression: "oldObject == null ? {} : oldObject.metadata.?labels.orValue({})" },
+            { name: "after", expression: "object.metadata.?labels.orValue({})" },
+          ],
+          validations: [
+            {
+              expression: `${keeps("before", "after")} && ${keeps("after", "before")}`,
+              message: `labels under ${reservedPrefixes.join(", ")} of a Pod are written by OpenShell's gateway and Agent Sandbox only`,
+              reason: "Forbidden",
+            },
+          ],
+        },
+      },
+    });
+    new HelmObject<AdmissionPolicyBindingProps>(this, "binding", {
+      apiVersion,
+      kind: "ValidatingAdmissionPolicyBinding",
+      when: admissionPolicy.enabled,
+      manifest: { metadata, spec: { policyName: metadata.name, validationActions: ["Deny"] } },
     });
   }
 }

@@ -3,6 +3,7 @@ import { defaultRegistry, setting } from "../config/index.ts";
 import { anyMap, image, serviceAccount, stringMap } from "./values/_types.ts";
 import { pkiValues } from "./values/pki.ts";
 import { podValues } from "./values/pod.ts";
+import { routeValues } from "./values/routes.ts";
 import { sandboxValues } from "./values/sandboxes.ts";
 import { serviceValues } from "./values/service.ts";
 
@@ -81,6 +82,7 @@ export const valuesSchema = z.strictObject({
   ),
   ...sandboxValues,
   ...serviceValues,
+  ...routeValues,
   ...pkiValues,
   networkPolicy: setting(
     z

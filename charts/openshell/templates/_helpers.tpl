@@ -289,6 +289,81 @@
 {{- if and (dig "preflight" "enabled" true $.Values.AsMap) ($.Capabilities.APIVersions.Has "apps/v1/Deployment") (dig "certManager" "enabled" false $.Values.AsMap) (not (or false ($.Capabilities.APIVersions.Has "cert-manager.io/v1/Certificate"))) -}}
   {{- fail "this cluster does not serve Certificate of cert-manager.io/v1, which certManager.enabled asks for: install cert-manager, or set certManager.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
 {{- end -}}
+{{- if and (or (dig "grpcRoute" "enabled" false $.Values.AsMap) (and (dig "ingress" "enabled" false $.Values.AsMap) (not (dig "ingress" "passthrough" false $.Values.AsMap)))) (and (eq (dig "openshell" "gateway" "mtls_auth" "enabled" false (fromJson (include "openshell.config" $))) true) (not (dig "openshell" "gateway" "auth" "allow_unauthenticated_users" false (fromJson (include "openshell.config" $))))) -}}
+  {{- fail "grpcRoute.enabled, and ingress.enabled without ingress.passthrough, end TLS before OpenShell's gateway, so the client certificates that mtls_auth.enabled asks for never reach it; use tlsRoute, openshiftRoute, or ingress.passthrough with the annotations of your controller" -}}
+{{- end -}}
+{{- if and (dig "grpcRoute" "enabled" false $.Values.AsMap) (not (dig "grpcRoute" "gateway" "create" false $.Values.AsMap)) (empty (dig "grpcRoute" "gateway" "name" "" $.Values.AsMap)) -}}
+  {{- fail "grpcRoute.gateway.name is empty: name the Gateway that takes the route, or set grpcRoute.gateway.create to true" -}}
+{{- end -}}
+{{- if and (dig "grpcRoute" "enabled" false $.Values.AsMap) (dig "grpcRoute" "gateway" "create" false $.Values.AsMap) (empty (dig "grpcRoute" "gateway" "className" "" $.Values.AsMap)) -}}
+  {{- fail "grpcRoute.gateway.create is true: name the GatewayClass in grpcRoute.gateway.className" -}}
+{{- end -}}
+{{- if and (dig "grpcRoute" "enabled" false $.Values.AsMap) (dig "grpcRoute" "gateway" "create" false $.Values.AsMap) (not (empty (dig "grpcRoute" "gateway" "namespace" "" $.Values.AsMap))) -}}
+  {{- fail "grpcRoute.gateway.create makes the Gateway in the release's namespace; remove grpcRoute.gateway.namespace, or set grpcRoute.gateway.create to false" -}}
+{{- end -}}
+{{- if and (dig "grpcRoute" "enabled" false $.Values.AsMap) (dig "grpcRoute" "gateway" "create" false $.Values.AsMap) (eq (dig "grpcRoute" "gateway" "listener" "protocol" "HTTPS" $.Values.AsMap) "HTTPS") (empty (dig "grpcRoute" "gateway" "listener" "certificateSecretNames" (list) $.Values.AsMap)) -}}
+  {{- fail "grpcRoute.gateway.listener.protocol is HTTPS: name its certificates in grpcRoute.gateway.listener.certificateSecretNames" -}}
+{{- end -}}
+{{- if and (dig "grpcRoute" "enabled" false $.Values.AsMap) (not (dig "server" "disableTls" false $.Values.AsMap)) (not (dig "grpcRoute" "backendTLSPolicy" "enabled" false $.Values.AsMap)) -}}
+  {{- fail "grpcRoute.enabled has the Gateway speak plain text to a gateway that listens with TLS; set grpcRoute.backendTLSPolicy.enabled to true, or server.disableTls to true" -}}
+{{- end -}}
+{{- if and (dig "grpcRoute" "backendTLSPolicy" "enabled" false $.Values.AsMap) (or (dig "server" "disableTls" false $.Values.AsMap) (not (dig "grpcRoute" "enabled" false $.Values.AsMap))) -}}
+  {{- fail "grpcRoute.backendTLSPolicy.enabled has no effect unless grpcRoute.enabled is true and server.disableTls is false; set it to false, or change those" -}}
+{{- end -}}
+{{- if and (dig "grpcRoute" "backendTLSPolicy" "enabled" false $.Values.AsMap) (empty (dig "grpcRoute" "backendTLSPolicy" "caConfigMapName" "" $.Values.AsMap)) -}}
+  {{- fail "grpcRoute.backendTLSPolicy.enabled is true: name the ConfigMap with the authority's ca.crt in grpcRoute.backendTLSPolicy.caConfigMapName" -}}
+{{- end -}}
+{{- if and (dig "tlsRoute" "enabled" false $.Values.AsMap) (or (empty (dig "tlsRoute" "hostnames" (list) $.Values.AsMap)) (empty (dig "tlsRoute" "gateway" "name" "" $.Values.AsMap))) -}}
+  {{- fail "tlsRoute.enabled is true: give tlsRoute.hostnames, by which the Gateway tells connections apart, and tlsRoute.gateway.name" -}}
+{{- end -}}
+{{- if and (dig "server" "disableTls" false $.Values.AsMap) (or (dig "tlsRoute" "enabled" false $.Values.AsMap) (dig "openshiftRoute" "enabled" false $.Values.AsMap) (and (dig "ingress" "enabled" false $.Values.AsMap) (dig "ingress" "passthrough" false $.Values.AsMap))) -}}
+  {{- fail "tlsRoute, openshiftRoute and ingress.passthrough pass TLS through, but server.disableTls is true and the gateway speaks none; set server.disableTls to false, or use grpcRoute" -}}
+{{- end -}}
+{{- if and (dig "ingress" "enabled" false $.Values.AsMap) (empty (dig "ingress" "host" "" $.Values.AsMap)) -}}
+  {{- fail "ingress.enabled is true: give ingress.host, the name under which users reach the gateway" -}}
+{{- end -}}
+{{- if and (dig "ingress" "enabled" false $.Values.AsMap) (eq (dig "ingress" "passthrough" false $.Values.AsMap) (not (empty (dig "ingress" "tlsSecretName" "" $.Values.AsMap)))) -}}
+  {{- fail "ingress needs exactly one of ingress.passthrough and ingress.tlsSecretName: either the gateway ends TLS, or the controller does" -}}
+{{- end -}}
+{{- if and (dig "openshiftRoute" "enabled" false $.Values.AsMap) (empty (dig "openshiftRoute" "host" "" $.Values.AsMap)) -}}
+  {{- fail "openshiftRoute.enabled is true: give openshiftRoute.host, because the gateway's certificate must name it" -}}
+{{- end -}}
+{{- if and (dig "preflight" "enabled" true $.Values.AsMap) ($.Capabilities.APIVersions.Has "apps/v1/Deployment") (dig "grpcRoute" "enabled" false $.Values.AsMap) (not (or false ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/GRPCRoute"))) -}}
+  {{- fail "this cluster does not serve GRPCRoute of gateway.networking.k8s.io/v1, which grpcRoute.enabled asks for: install the Gateway API, or set grpcRoute.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
+{{- end -}}
+{{- if and (dig "preflight" "enabled" true $.Values.AsMap) ($.Capabilities.APIVersions.Has "apps/v1/Deployment") (dig "grpcRoute" "backendTLSPolicy" "enabled" false $.Values.AsMap) (not (or false ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/BackendTLSPolicy"))) -}}
+  {{- fail "this cluster does not serve BackendTLSPolicy of gateway.networking.k8s.io/v1, which grpcRoute.backendTLSPolicy.enabled asks for: install the Gateway API 1.4 or later; or set preflight.enabled to false when the same sync installs it" -}}
+{{- end -}}
+{{- if and (dig "preflight" "enabled" true $.Values.AsMap) ($.Capabilities.APIVersions.Has "apps/v1/Deployment") (dig "tlsRoute" "enabled" false $.Values.AsMap) (not (or false ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/TLSRoute") ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1alpha3/TLSRoute") ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1alpha2/TLSRoute"))) -}}
+  {{- fail "this cluster does not serve TLSRoute of gateway.networking.k8s.io/v1 or gateway.networking.k8s.io/v1alpha3 or gateway.networking.k8s.io/v1alpha2, which tlsRoute.enabled asks for: install the Gateway API's experimental channel, or set tlsRoute.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
+{{- end -}}
+{{- if and (dig "preflight" "enabled" true $.Values.AsMap) ($.Capabilities.APIVersions.Has "apps/v1/Deployment") (dig "openshiftRoute" "enabled" false $.Values.AsMap) (not (or false ($.Capabilities.APIVersions.Has "route.openshift.io/v1/Route"))) -}}
+  {{- fail "this cluster does not serve Route of route.openshift.io/v1, which openshiftRoute.enabled asks for: use tlsRoute or ingress on a cluster that is not OpenShift; or set preflight.enabled to false when the same sync installs it" -}}
+{{- end -}}
+{{- if and (dig "resourceQuota" "enabled" false $.Values.AsMap) (empty (dig "resourceQuota" "hard" (dict) $.Values.AsMap)) (not (gt (int64 (dig "resourceQuota" "maxRunningSandboxes" 0 $.Values.AsMap)) 0)) -}}
+  {{- fail "resourceQuota.enabled is true but bounds nothing; give resourceQuota.maxRunningSandboxes or resourceQuota.hard" -}}
+{{- end -}}
+{{- if and (dig "resourceQuota" "enabled" false $.Values.AsMap) (hasKey (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "pods") (gt (int64 (dig "resourceQuota" "maxRunningSandboxes" 0 $.Values.AsMap)) 0) -}}
+  {{- fail "resourceQuota.maxRunningSandboxes is the bound on Pods, two for each sandbox; remove pods from resourceQuota.hard, or set resourceQuota.maxRunningSandboxes to 0" -}}
+{{- end -}}
+{{- if and (dig "resourceQuota" "enabled" false $.Values.AsMap) (hasKey (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "limits.cpu") (not (and (dig "limitRange" "enabled" false $.Values.AsMap) (hasKey (dig "limitRange" "default" (dict) $.Values.AsMap) "cpu"))) (or (and (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" "cpu" "" (fromJson (include "openshell.config" $)))))) (and (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" "cpu" "" (fromJson (include "openshell.config" $))))))) -}}
+  {{- fail "resourceQuota.hard bounds limits.cpu, so the cluster refuses every container without it: set limits.cpu of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.default.cpu" -}}
+{{- end -}}
+{{- if and (dig "resourceQuota" "enabled" false $.Values.AsMap) (hasKey (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "limits.memory") (not (and (dig "limitRange" "enabled" false $.Values.AsMap) (hasKey (dig "limitRange" "default" (dict) $.Values.AsMap) "memory"))) (or (and (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" "memory" "256Mi" (fromJson (include "openshell.config" $)))))) (and (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" "memory" "" (fromJson (include "openshell.config" $))))))) -}}
+  {{- fail "resourceQuota.hard bounds limits.memory, so the cluster refuses every container without it: set limits.memory of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.default.memory" -}}
+{{- end -}}
+{{- if and (dig "resourceQuota" "enabled" false $.Values.AsMap) (hasKey (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "requests.cpu") (not (and (dig "limitRange" "enabled" false $.Values.AsMap) (hasKey (dig "limitRange" "defaultRequest" (dict) $.Values.AsMap) "cpu"))) (or (and (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "requests" "cpu" "50m" (fromJson (include "openshell.config" $))))) (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" "cpu" "" (fromJson (include "openshell.config" $)))))) (and (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "requests" "cpu" "" (fromJson (include "openshell.config" $))))) (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" "cpu" "" (fromJson (include "openshell.config" $))))))) -}}
+  {{- fail "resourceQuota.hard bounds requests.cpu, so the cluster refuses every container without it: set requests.cpu of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.defaultRequest.cpu" -}}
+{{- end -}}
+{{- if and (dig "resourceQuota" "enabled" false $.Values.AsMap) (hasKey (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "requests.memory") (not (and (dig "limitRange" "enabled" false $.Values.AsMap) (hasKey (dig "limitRange" "defaultRequest" (dict) $.Values.AsMap) "memory"))) (or (and (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "requests" "memory" "96Mi" (fromJson (include "openshell.config" $))))) (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" "memory" "256Mi" (fromJson (include "openshell.config" $)))))) (and (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "requests" "memory" "" (fromJson (include "openshell.config" $))))) (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" "memory" "" (fromJson (include "openshell.config" $))))))) -}}
+  {{- fail "resourceQuota.hard bounds requests.memory, so the cluster refuses every container without it: set requests.memory of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.defaultRequest.memory" -}}
+{{- end -}}
+{{- if and (dig "limitRange" "enabled" false $.Values.AsMap) (empty (dig "limitRange" "default" (dict) $.Values.AsMap)) (empty (dig "limitRange" "defaultRequest" (dict) $.Values.AsMap)) (empty (dig "limitRange" "min" (dict) $.Values.AsMap)) (empty (dig "limitRange" "max" (dict) $.Values.AsMap)) -}}
+  {{- fail "limitRange.enabled is true but bounds nothing; give limitRange.default, limitRange.defaultRequest, limitRange.min or limitRange.max" -}}
+{{- end -}}
+{{- if and (dig "admissionPolicy" "enabled" false $.Values.AsMap) (empty (dig "admissionPolicy" "agentSandboxUsers" (list "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller") $.Values.AsMap)) -}}
+  {{- fail "admissionPolicy.enabled would refuse every workload Pod: name the Agent Sandbox controller's user in admissionPolicy.agentSandboxUsers" -}}
+{{- end -}}
 {{- range $key0, $item0 := dig "commonLabels" (dict) $.Values.AsMap -}}
   {{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by)|helm\\.sh/chart)$" $key0 -}}
     {{- fail (printf "%v: %v %v" "commonLabels" $key0 "is written by the chart itself; remove it") -}}

@@ -1,8 +1,9 @@
 /** What the schemas of values share. */
 import { z } from "zod";
-import { setting } from "../../config/index.ts";
+import { quantityPattern, setting } from "../../config/index.ts";
 
 export const stringMap = () => z.record(z.string(), z.string()).default({});
+export const quantityMap = () => z.record(z.string(), z.string().regex(quantityPattern)).default({});
 export const anyMap = () => z.record(z.string(), z.unknown()).default({});
 export const anyList = () => z.array(z.record(z.string(), z.unknown())).default([]);
 export const policy = () => z.enum(["", "Always", "IfNotPresent", "Never"]).default("");

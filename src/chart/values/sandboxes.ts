@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { setting } from "../../config/index.ts";
-import { stringMap } from "./_types.ts";
+import { quantityMap, stringMap } from "./_types.ts";
 
 /** The namespace of sandboxes, and what bounds it. */
 export const sandboxValues = {
@@ -20,5 +20,52 @@ export const sandboxValues = {
       })
       .prefault({}),
     "Where sandboxes run: apart from the gateway and its keys.",
+  ),
+  resourceQuota: setting(
+    z
+      .strictObject({
+        enabled: setting(z.boolean().default(false), "Make a ResourceQuota in the sandboxes' namespace."),
+        maxRunningSandboxes: setting(
+          z.int().min(0).default(0),
+          "How many sandboxes may run at once: twice as many Pods, because each is a pair. 0: not bounded by number.",
+        ),
+        hard: setting(
+          quantityMap(),
+          "More bounds. They count both Pods of a pair: what is bounded must be set for supervisors and workloads alike.",
+          { example: { "requests.cpu": "20", "requests.memory": "64Gi" } },
+        ),
+      })
+      .prefault({}),
+    "What all sandboxes together may use.",
+  ),
+  limitRange: setting(
+    z
+      .strictObject({
+        enabled: setting(z.boolean().default(false), "Make a LimitRange in the sandboxes' namespace."),
+        default: setting(
+          quantityMap(),
+          "Limits of containers that have none. A request above such a limit is refused by the cluster.",
+        ),
+        defaultRequest: setting(quantityMap(), "Requests of containers that have none."),
+        min: setting(quantityMap(), "Least request of a container; supervisors and runtimes included."),
+        max: setting(quantityMap(), "Greatest limit of a container."),
+      })
+      .prefault({}),
+    "What one container of a sandbox may use.",
+  ),
+  admissionPolicy: setting(
+    z
+      .strictObject({
+        enabled: setting(
+          z.boolean().default(false),
+          "Make a ValidatingAdmissionPolicy: labels of Pods that decide over a sandbox's network are written by the gateway and Agent Sandbox only. Without it the gateway notices a change and restores the labels.",
+        ),
+        agentSandboxUsers: setting(
+          z.array(z.string()).default(["system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"]),
+          "User names of the Agent Sandbox controller, which makes the workload Pods.",
+        ),
+      })
+      .prefault({}),
+    "Guard of the sandboxes' labels.",
   ),
 } as const;

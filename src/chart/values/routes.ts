@@ -1,0 +1,118 @@
+import { z } from "zod";
+import { setting } from "../../config/index.ts";
+import { stringMap } from "./_types.ts";
+
+const names = () => z.array(z.string()).default([]);
+const text = () => z.string().default("");
+
+/** How the gateway is reached from outside the cluster. */
+export const routeValues = {
+  tlsRoute: setting(
+    z
+      .strictObject({
+        enabled: setting(z.boolean().default(false), "Make a TLSRoute."),
+        apiVersion: setting(
+          z.enum(["v1", "v1alpha3", "v1alpha2"]).default("v1alpha2"),
+          "Version of TLSRoute that the cluster serves.",
+        ),
+        hostnames: setting(
+          names(),
+          "Host names that are routed. They are put into a certificate that this chart makes.",
+        ),
+        annotations: setting(stringMap(), "Annotations of the route."),
+        gateway: setting(
+          z
+            .strictObject({
+              name: setting(
+                text(),
+                "Name of an existing Gateway with a listener of protocol TLS and mode Passthrough.",
+              ),
+              namespace: setting(text(), "Its namespace; empty: the release's."),
+              sectionName: setting(text(), "Its listener; empty: any that fits."),
+            })
+            .prefault({}),
+          "The Gateway that takes the route.",
+        ),
+      })
+      .prefault({}),
+    "Gateway API, TLS passed through: client certificates reach the gateway.",
+  ),
+  grpcRoute: setting(
+    z
+      .strictObject({
+        enabled: setting(z.boolean().default(false), "Make a GRPCRoute."),
+        hostnames: setting(names(), "Host names that are routed; empty: all."),
+        annotations: setting(stringMap(), "Annotations of the route."),
+        gateway: setting(
+          z
+            .strictObject({
+              create: setting(z.boolean().default(false), "Make the Gateway too."),
+              className: setting(text(), "GatewayClass of the Gateway that is made."),
+              name: setting(
+                text(),
+                "Name of an existing Gateway; of one that is made, empty: the release's full name.",
+              ),
+              namespace: setting(text(), "Namespace of an existing Gateway; empty: the release's."),
+              sectionName: setting(text(), "Its listener; empty: any that fits."),
+              listener: setting(
+                z
+                  .strictObject({
+                    port: setting(z.int().min(1).max(65_535).default(443), "Port of the listener."),
+                    protocol: setting(z.enum(["HTTPS", "HTTP"]).default("HTTPS"), "Protocol of the listener."),
+                    certificateSecretNames: setting(names(), "Secrets with the listener's certificates."),
+                  })
+                  .prefault({}),
+                "Listener of the Gateway that is made.",
+              ),
+            })
+            .prefault({}),
+          "The Gateway that takes the route.",
+        ),
+        backendTLSPolicy: setting(
+          z
+            .strictObject({
+              enabled: setting(z.boolean().default(false), "Have the Gateway speak TLS to OpenShell's gateway."),
+              hostname: setting(text(), "Name that it verifies; empty: the Service's."),
+              caConfigMapName: setting(text(), "ConfigMap with ca.crt, the authority of the server certificate."),
+            })
+            .prefault({}),
+          "TLS between the Gateway and OpenShell's gateway.",
+        ),
+      })
+      .prefault({}),
+    "Gateway API, TLS ended by the Gateway: client certificates do not reach OpenShell's gateway.",
+  ),
+  ingress: setting(
+    z
+      .strictObject({
+        enabled: setting(z.boolean().default(false), "Make an Ingress."),
+        className: setting(text(), "IngressClass; empty: the cluster's default."),
+        host: setting(
+          text(),
+          "Host name. It is put into a certificate that this chart makes, when TLS is passed through.",
+        ),
+        annotations: setting(
+          stringMap(),
+          "Annotations: how a controller is told to speak gRPC, or to pass TLS through, is its own.",
+          { example: { "nginx.ingress.kubernetes.io/ssl-passthrough": "true" } },
+        ),
+        passthrough: setting(
+          z.boolean().default(false),
+          "The annotations have the controller pass TLS through, so client certificates reach the gateway.",
+        ),
+        tlsSecretName: setting(text(), "Secret with the certificate of the host, where the controller ends TLS."),
+      })
+      .prefault({}),
+    "Ingress.",
+  ),
+  openshiftRoute: setting(
+    z
+      .strictObject({
+        enabled: setting(z.boolean().default(false), "Make an OpenShift Route with passthrough termination."),
+        host: setting(text(), "Host name. It is put into a certificate that this chart makes."),
+        annotations: setting(stringMap(), "Annotations of the Route."),
+      })
+      .prefault({}),
+    "OpenShift Route, TLS passed through.",
+  ),
+} as const;
