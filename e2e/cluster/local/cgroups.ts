@@ -45,6 +45,18 @@ export async function makeCgroup(hierarchies: Hierarchies, path: string): Promis
   return made;
 }
 
+/** Makes the top-level cgroup `name`, which no two clusters can; false when it is there already. */
+export async function reserveCgroup(hierarchies: Hierarchies, name: string): Promise<boolean> {
+  const [first = ""] = hierarchies.roots;
+  try {
+    await mkdir(join(first, name));
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") return false;
+    throw error;
+  }
+}
+
 /** Version 2: a child has only the controllers that its parent hands down. */
 async function delegateControllers(parent: string): Promise<void> {
   const controllers = (await readFile(join(parent, "cgroup.controllers"), "utf8")).trim().split(" ").filter(Boolean);

@@ -65,11 +65,19 @@ export async function startComponent(place: ComponentPlace, component: Component
 export async function componentPid(place: ComponentPlace, name: string, cgroup: string): Promise<number | undefined> {
   const pid = Number(await readFile(pidFileOf(place, name), "utf8").catch(() => ""));
   if (!(pid > 0)) return undefined;
-  const status = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => "");
-  const state = status.slice(status.lastIndexOf(")") + 2).charAt(0);
-  if (state === "" || state === "Z") return undefined;
-  const groups = await readFile(`/proc/${pid}/cgroup`, "utf8").catch(() => "");
-  return groups.split("\n").some((line) => line.endsWith(`:/${cgroup}`)) ? pid : undefined;
+  if (!lives(await readFile(`/proc/${pid}/stat`, "utf8").catch(() => ""))) return undefined;
+  return isInCgroup(await readFile(`/proc/${pid}/cgroup`, "utf8").catch(() => ""), cgroup) ? pid : undefined;
+}
+
+/** @param stat /proc/<pid>/stat; empty when there is no such process. A zombie does not live: it waits for its parent only. */
+export function lives(stat: string): boolean {
+  const state = stat.slice(stat.lastIndexOf(")") + 2).charAt(0);
+  return stat !== "" && state !== "Z" && state !== "X";
+}
+
+/** @param groups /proc/<pid>/cgroup: a line for each hierarchy, the path after the second colon */
+export function isInCgroup(groups: string, cgroup: string): boolean {
+  return groups.split("\n").some((line) => line.split(":").slice(2).join(":") === `/${cgroup}`);
 }
 
 /** Ends a component: SIGTERM, and SIGKILL when it is still there after `graceMs`. */

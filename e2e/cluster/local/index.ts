@@ -5,17 +5,18 @@ import { kubernetesNodes } from "../kubernetes-nodes.ts";
 import { type Progress, silent } from "../progress.ts";
 import type { ClusterProvider, NodeInfo, UpOptions } from "../provider.ts";
 import { Authority } from "./certificates.ts";
-import { findHierarchies, processesIn, removeCgroup } from "./cgroups.ts";
+import { findHierarchies, processesIn, removeCgroup, reserveCgroup } from "./cgroups.ts";
 import type { ComponentPlace } from "./component.ts";
 import { type Context, nodesOf, updateState } from "./context.ts";
 import { importImage, keepArchive } from "./images.ts";
 import { type Layout, layoutOf, maxNodes, nodeLayoutOf, stateDirectory } from "./layout.ts";
-import { freeSlot, makeRoutes, removeBridge, removeNodeNetwork } from "./network.ts";
-import { holderPid, prepareNodes, removeMountPoints, startNode, stopNode } from "./node.ts";
+import { makeRoutes, removeBridge, removeNodeNetwork, reserveSlot } from "./network.ts";
+import { holderPid, otherClusters, prepareNodes, removeMountPoints, startNode, stopNode } from "./node.ts";
+import { areBuilt, clusterPrograms } from "./programs.ts";
 import { checkMachine } from "./requirements.ts";
 import { lockCluster, newClusterState, readClusterState, writeClusterState } from "./state.ts";
 import { steps } from "./steps.ts";
-import { readSysctls, restoreSysctls } from "./sysctls.ts";
+import { originalSysctls, restoreSysctls } from "./sysctls.ts";
 
 /**
  * A real Kubernetes of two or more nodes on this Linux machine, without Docker and without an image registry: control plane processes on the
@@ -34,7 +35,7 @@ export class LocalProvider implements ClusterProvider {
     if (!Number.isInteger(options.nodes) || options.nodes < 1 || options.nodes > maxNodes) {
       throw new OpenShellError("invalid-argument", `nodes must be 1 to ${maxNodes}, and was ${options.nodes}`);
     }
-    await checkMachine(this.#directory);
+    await checkMachine(this.#directory, await areBuilt(clusterPrograms));
     await using _lock = await lockCluster(this.#directory, options.progress, options.signal);
     const existed = await this.#runs();
     try {
@@ -158,7 +159,9 @@ export class LocalProvider implements ClusterProvider {
   async #open(progress: Progress, signal?: AbortSignal): Promise<Context> {
     let state = await readClusterState(this.#directory);
     if (state === undefined) {
-      state = { ...newClusterState(await freeSlot()), sysctls: await readSysctls() };
+      const hierarchies = await findHierarchies();
+      const slot = await reserveSlot((prefix) => reserveCgroup(hierarchies, prefix));
+      state = { ...newClusterState(slot), sysctls: await originalSysctls() };
       await writeClusterState(this.#directory, state);
     }
     const layout = layoutOf(this.#directory, state.slot);
@@ -188,8 +191,11 @@ export class LocalProvider implements ClusterProvider {
       await removeCgroup(place.hierarchies, layout.prefix);
       for (const node of nodesOf({ layout, state })) await removeNodeNetwork(node, []);
       await removeBridge(layout);
-      await removeMountPoints({ layout, place, state });
-      await restoreSysctls(state.sysctls);
+      // What all clusters share goes with the last of them.
+      if (!(await otherClusters({ layout, place }))) {
+        await removeMountPoints(state.directories);
+        await restoreSysctls(state.sysctls);
+      }
     }
     await rm(this.#directory, { recursive: true, force: true });
   }

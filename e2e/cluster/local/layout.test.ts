@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { layoutOf, maxNodes, nodeLayoutOf, slots, stateDirectory } from "./layout.ts";
-import { firstFreeSlot } from "./network.ts";
+import { freeSlots } from "./network.ts";
 
 function range(subnet: string): [number, number] {
   const [address = "", bits = "32"] = subnet.split("/");
@@ -60,7 +60,7 @@ describe("the slot of a new cluster", () => {
     ["10.0.0.0/8 dev vpn", undefined],
     ["10.220.1.1", 0],
   ])("with %j in use is %s", (used, expected) => {
-    expect(firstFreeSlot(used)).toBe(expected);
+    expect(freeSlots(used)[0]).toBe(expected);
   });
 });
 

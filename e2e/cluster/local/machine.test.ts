@@ -2,13 +2,15 @@ import { X509Certificate } from "node:crypto";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { parse } from "yaml";
+import { silent } from "../progress.ts";
 import { Authority } from "./certificates.ts";
 import { parseHierarchies } from "./cgroups.ts";
 import { controlPlane } from "./control-plane.ts";
 import { layoutOf, nodeLayoutOf } from "./layout.ts";
 import { nodeFiles } from "./node-config.ts";
+import { checkMachine, installPackages, notInstalled, tooFull } from "./requirements.ts";
 
 let directory: string;
 beforeEach(async () => {
@@ -112,6 +114,43 @@ describe("configuration", () => {
         "--kubelet-client-certificate=/pki/apiserver-kubelet.crt",
         "--bind-address=10.208.0.1",
       ]),
+    );
+  });
+});
+
+describe("a machine that lacks something is told so in one sentence", () => {
+  test("packages that apt-get cannot install, with its own reason", () => {
+    const said = "W: some index failed\nE: Could not get lock\nE: Unable to locate package crun\n";
+    expect(notInstalled(["crun", "ipset"], said).message).toBe(
+      "the packages crun, ipset are missing and cannot be installed (Unable to locate package crun): install them by hand and run again",
+    );
+  });
+
+  test("packages where there is no apt-get", async () => {
+    vi.stubEnv("PATH", directory);
+    try {
+      await expect(installPackages(silent, undefined, { nothing: "/absent" })).rejects.toThrow(
+        "the packages nothing are missing and cannot be installed (apt-get is not installed): install them by hand and run again",
+      );
+    } finally {
+      vi.unstubAllEnvs();
+    }
+  });
+
+  test("Go, only while something has to be built", async () => {
+    vi.stubEnv("PATH", directory);
+    try {
+      const check = checkMachine(directory, false);
+      if (process.getuid?.() === 0) await expect(check).rejects.toThrow(/^the go command is missing: install Go/);
+      else await expect(check).rejects.toThrow(/^the local cluster needs root/);
+    } finally {
+      vi.unstubAllEnvs();
+    }
+  });
+
+  test("space", () => {
+    expect(tooFull("/var", 1.25 * 1024 ** 3, 3 * 1024 ** 3)).toBe(
+      "/var has 1.3 GiB free and 3.0 GiB are needed: free some and run again",
     );
   });
 });

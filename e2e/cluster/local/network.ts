@@ -57,35 +57,36 @@ export async function removeBridge(layout: Layout): Promise<void> {
   await attempt("ip", ["link", "delete", layout.prefix]);
 }
 
-/** The first slot whose /16 overlaps no address and no route of this machine. */
-export async function freeSlot(): Promise<number> {
+/**
+ * Reserves the first slot whose /16 overlaps no address and no route of this machine.
+ *
+ * @param reserve takes a slot for this cluster alone; false when another has it, which may not have made its network yet
+ */
+export async function reserveSlot(reserve: (prefix: string) => Promise<boolean>): Promise<number> {
   const routes = await run("ip", ["-4", "route", "show", "table", "all"]);
   const addresses = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
   const used = [routes, ...addresses.map((address) => address.address)].join("\n");
-  const free = firstFreeSlot(used);
-  if (free !== undefined) return free;
+  for (const slot of freeSlots(used)) if (await reserve(layoutOf("", slot).prefix)) return slot;
   throw new OpenShellError(
     "resource-exhausted",
     `10.208.0.0/16 to 10.${208 + slots - 1}.0.0/16 are all in use: free one and run again`,
   );
 }
 
-/** Pure part of {@link freeSlot}: `used` is any text with the addresses and subnets in use. */
-export function firstFreeSlot(used: string): number | undefined {
+/** Pure part of {@link reserveSlot}: `used` is any text with the addresses and subnets in use. */
+export function freeSlots(used: string): readonly number[] {
   const taken = [...used.matchAll(/\b(\d{1,3})\.(\d{1,3})\.\d{1,3}\.\d{1,3}(?:\/(\d{1,2}))?/g)].map((match) => ({
     first: Number(match[1]),
     second: Number(match[2]),
     bits: Math.min(Number(match[3] ?? 32), 16),
   }));
-  for (let slot = 0; slot < slots; slot += 1) {
+  return Array.from({ length: slots }, (_, slot) => slot).filter((slot) => {
     const second = Number(layoutOf("", slot).network.split(".")[1]);
-    const overlaps = taken.some(({ first, second: other, bits }) => {
+    return !taken.some(({ first, second: other, bits }) => {
       const shift = 16 - bits;
       return bits > 0 && ((first << 8) | other) >> shift === ((10 << 8) | second) >> shift;
     });
-    if (!overlaps) return slot;
-  }
-  return undefined;
+  });
 }
 
 async function namespaces(): Promise<readonly string[]> {

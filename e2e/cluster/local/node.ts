@@ -1,4 +1,4 @@
-import { access, mkdir, rm, rmdir, writeFile } from "node:fs/promises";
+import { access, mkdir, readFile, rename, rm, rmdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { kubectl, kubectlAttempt } from "../clients.ts";
 import { attempt, run } from "../exec.ts";
@@ -36,6 +36,8 @@ export async function startNode(context: Context, node: NodeLayout): Promise<voi
   const { layout, place, signal } = context;
   const options = { timeoutMs: 90_000, ...(signal === undefined ? {} : { signal }) };
   if (!(await allRun(context, node))) {
+    // What outlived the holder is in mount and network namespaces that nobody can enter any more: the node starts anew.
+    if ((await holderPid(context, node)) === undefined) await removeCgroup(place.hierarchies, node.cgroup);
     await makeNodeNetwork(layout, node);
     await writeNodeFiles(context, node);
     const holder = await startHolder(context, node);
@@ -179,8 +181,11 @@ async function writeNodeFiles(context: Context, node: NodeLayout): Promise<void>
     await mkdir(join(node.directory, name), { recursive: true });
   }
   for (const [file, text] of Object.entries(nodeFiles(layout, node, (name) => authority.file(name)))) {
+    // containerd watches its directory and would complain of a file that is half written.
+    if ((await readFile(file, "utf8").catch(() => undefined)) === text) continue;
     await mkdir(dirname(file), { recursive: true });
-    await writeFile(file, text);
+    await writeFile(`${file}.new`, text);
+    await rename(`${file}.new`, file);
   }
 }
 
@@ -206,13 +211,13 @@ async function makeMountPoints(context: Context): Promise<void> {
   }
 }
 
-/** Removes the mount points, unless something is in them or another cluster lives: removing one would unmount it in that cluster's nodes. */
-export async function removeMountPoints(context: Pick<Context, "layout" | "place" | "state">): Promise<void> {
-  if (await otherClusters(context)) return;
-  for (const directory of context.state.directories) await rmdir(directory).catch(() => {});
+/** Removes the mount points that are empty. Not while another cluster lives: that would unmount them in that cluster's nodes. */
+export async function removeMountPoints(directories: readonly string[]): Promise<void> {
+  for (const directory of directories) await rmdir(directory).catch(() => {});
 }
 
-async function otherClusters({ layout, place }: Pick<Context, "layout" | "place">): Promise<boolean> {
+/** True when this machine has another local cluster. */
+export async function otherClusters({ layout, place }: Pick<Context, "layout" | "place">): Promise<boolean> {
   return (await clusterCgroups(place.hierarchies)).some((name) => name !== layout.prefix);
 }
 

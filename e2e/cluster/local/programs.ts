@@ -13,8 +13,6 @@ interface GoProgram {
   readonly version: string;
   /** Import path to install, or a package of the module in `programs/`. */
   readonly package: string;
-  /** Toolchain it needs; fetched by the go command. @default the installed one */
-  readonly toolchain?: string;
   readonly ldflags?: string;
   /** Roughly how long a cold build takes on two cores, to set expectations. */
   readonly takes: string;
@@ -32,17 +30,15 @@ const goPrograms = {
   "kube-router": {
     version: "v2.1.0",
     package: "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",
-    toolchain: "go1.27.3",
     takes: "90 s",
   },
-  coredns: { version: "v1.14.6", package: "github.com/coredns/coredns", toolchain: "go1.27.3", takes: "150 s" },
+  coredns: { version: "v1.14.6", package: "github.com/coredns/coredns", takes: "150 s" },
   "local-path-provisioner": {
     version: "v0.0.30",
     package: "github.com/rancher/local-path-provisioner",
-    toolchain: "go1.27.3",
     takes: "90 s",
   },
-  helm3: { version: "v3.21.4", package: "helm.sh/helm/v3/cmd/helm", toolchain: "go1.27.3", takes: "60 s" },
+  helm3: { version: "v3.21.4", package: "helm.sh/helm/v3/cmd/helm", takes: "60 s" },
 } as const satisfies Record<string, GoProgram>;
 
 export type GoProgramName = keyof typeof goPrograms;
@@ -55,6 +51,29 @@ export const clusterPrograms: readonly GoProgramName[] = [
   "coredns",
   "local-path-provisioner",
 ];
+
+/** Builds what is missing of them, two at a time: one alone leaves cores idle while it downloads and links, more would not fit in memory. */
+export async function buildPrograms(
+  names: readonly GoProgramName[],
+  progress: Progress,
+  signal?: AbortSignal,
+): Promise<void> {
+  const waiting = [...names];
+  const work = async () => {
+    for (let name = waiting.shift(); name !== undefined; name = waiting.shift()) {
+      await buildProgram(name, progress, signal);
+    }
+  };
+  // Both are awaited also when one fails: nothing of ours runs on after the error.
+  for (const outcome of await Promise.allSettled([work(), work()])) {
+    if (outcome.status === "rejected") throw outcome.reason;
+  }
+}
+
+/** True when every one of them is in the cache. */
+export async function areBuilt(names: readonly GoProgramName[]): Promise<boolean> {
+  return (await Promise.all(names.map((name) => exists(programPath(name))))).every(Boolean);
+}
 
 const moduleDirectory = join(import.meta.dirname, "programs");
 
@@ -81,8 +100,9 @@ export async function buildProgram(name: GoProgramName, progress: Progress, sign
       cwd: local ? moduleDirectory : tmpdir(),
       env: {
         CGO_ENABLED: "0",
+        // One toolchain for all, so that the standard library is compiled once; a newer one is fetched only where a program needs it.
+        GOTOOLCHAIN: "auto",
         ...(local ? {} : { GOBIN: output }),
-        ...(program.toolchain === undefined ? {} : { GOTOOLCHAIN: program.toolchain }),
       },
       ...(signal === undefined ? {} : { signal }),
       remedy:

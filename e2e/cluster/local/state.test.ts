@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -59,7 +59,28 @@ describe("the lock", () => {
     const { pid } = spawnSync("true");
     await writeFile(join(directory, "lock"), String(pid));
     await using _lock = await lockCluster(directory, { note: (line) => expect.fail(line) });
-    expect(await readFile(join(directory, "lock"), "utf8")).toBe(String(process.pid));
+    expect(await readFile(join(directory, "lock"), "utf8")).toMatch(new RegExp(`^${process.pid} \\d+$`));
+  });
+
+  test("of a process whose number another one has by now is taken over", async () => {
+    await writeFile(join(directory, "lock"), `${process.pid} 1`);
+    await using _lock = await lockCluster(directory, { note: (line) => expect.fail(line) });
+  });
+
+  test("has one holder at a time, also when many find a dead owner's", async () => {
+    await writeFile(join(directory, "lock"), String(spawnSync("true").pid));
+    let holders = 0;
+    let most = 0;
+    const work = async () => {
+      await using _lock = await lockCluster(directory, silent);
+      holders += 1;
+      most = Math.max(most, holders);
+      await new Promise((resolve) => setImmediate(resolve));
+      holders -= 1;
+    };
+    await Promise.all(Array.from({ length: 10 }, work));
+    expect(most).toBe(1);
+    expect(await readdir(directory)).toEqual([]);
   });
 
   test("is not waited for when the caller gives up", async () => {

@@ -1,4 +1,5 @@
-import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { randomUUID } from "node:crypto";
+import { link, mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { sleep } from "../../../src/common/async.ts";
@@ -70,37 +71,66 @@ export async function lockCluster(
   signal?: AbortSignal,
 ): Promise<AsyncDisposable> {
   const file = join(directory, "lock");
+  const mine = `${file}.${process.pid}.${randomUUID()}`;
   const until = performance.now() + lockPatienceMs;
-  for (let told = false; ; ) {
-    await mkdir(directory, { recursive: true, mode: 0o755 });
-    try {
-      await writeFile(file, String(process.pid), { flag: "wx" });
-      return { [Symbol.asyncDispose]: () => rm(file, { force: true }) };
-    } catch (error) {
-      const { code } = error as NodeJS.ErrnoException;
-      if (code !== "EEXIST" && code !== "ENOENT") throw error;
+  try {
+    for (let told = false; ; ) {
+      await mkdir(directory, { recursive: true, mode: 0o755 });
+      await writeFile(mine, `${process.pid} ${await startedAt(process.pid)}`);
+      // Whole or not at all: nobody ever reads a lock that is half written.
+      if (await linked(mine, file)) return { [Symbol.asyncDispose]: () => rm(file, { force: true }) };
+      const held = await readFile(file, "utf8").catch(() => "");
+      const [owner = "", started] = held.split(" ");
+      if (held !== "" && !(await isAlive(Number(owner), started))) {
+        await breakLock(file, held);
+      } else if (performance.now() > until) {
+        throw new OpenShellError(
+          "deadline-exceeded",
+          `process ${owner} still works on the cluster in ${directory}: end it and run again`,
+        );
+      } else {
+        if (!told) progress.note(`waiting for process ${owner}, which works on the same cluster`);
+        told = true;
+        await sleep(100, signal);
+      }
     }
-    const owner = Number(await readFile(file, "utf8").catch(() => ""));
-    if (owner > 0 && !isAlive(owner)) {
-      await rm(file, { force: true });
-    } else if (performance.now() > until) {
-      throw new OpenShellError(
-        "deadline-exceeded",
-        `process ${owner} still works on the cluster in ${directory}: end it and run again`,
-      );
-    } else {
-      if (!told) progress.note(`waiting for process ${owner}, which works on the same cluster`);
-      told = true;
-      await sleep(100, signal);
-    }
+  } finally {
+    await rm(mine, { force: true });
   }
 }
 
-function isAlive(pid: number): boolean {
+/** Removes the lock that a dead owner left, and never one that somebody else has taken over since it was read. */
+async function breakLock(file: string, held: string): Promise<void> {
+  const aside = `${file}.${randomUUID()}`;
+  const moved = await rename(file, aside).then(
+    () => true,
+    () => false,
+  );
+  if (!moved) return;
+  if ((await readFile(aside, "utf8")) !== held) await linked(aside, file);
+  await rm(aside, { force: true });
+}
+
+/** Gives a file a second name; false when that name is taken, or `down` has just removed the directory. */
+async function linked(from: string, to: string): Promise<boolean> {
   try {
-    process.kill(pid, 0);
+    await link(from, to);
     return true;
   } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "EPERM";
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "EEXIST" || code === "ENOENT") return false;
+    throw error;
   }
+}
+
+/** The same process, not another one that has its number by now. */
+async function isAlive(pid: number, started: string | undefined): Promise<boolean> {
+  const now = await startedAt(pid);
+  return now !== "" && (started === undefined || started === now);
+}
+
+/** When a process began, in clock ticks since the machine did; empty when there is none. */
+async function startedAt(pid: number): Promise<string> {
+  const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => "");
+  return stat.slice(stat.lastIndexOf(")") + 2).split(" ")[19] ?? "";
 }

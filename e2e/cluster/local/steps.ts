@@ -10,7 +10,7 @@ import { startControlPlane } from "./control-plane.ts";
 import { busyboxImage, makeBaseImages } from "./images.ts";
 import { makeBridge, makeRoutes } from "./network.ts";
 import { prepareNodes, startNode } from "./node.ts";
-import { buildProgram, clusterPrograms } from "./programs.ts";
+import { buildPrograms, clusterPrograms } from "./programs.ts";
 import { installPackages } from "./requirements.ts";
 
 /** One step of bringing a cluster up. Does nothing where its work is done already; undone as a whole by `down`. */
@@ -33,8 +33,7 @@ export const steps: readonly Step[] = [
 
 async function makePrograms({ progress, signal }: Context): Promise<void> {
   await unpackClients(progress);
-  // One after the other: each build uses every core by itself, and together they would not fit in a small machine's memory.
-  for (const name of clusterPrograms) await buildProgram(name, progress, signal);
+  await buildPrograms(clusterPrograms, progress, signal);
 }
 
 async function makeNetwork(context: Context): Promise<void> {

@@ -1,8 +1,10 @@
 import { access, readdir, readFile } from "node:fs/promises";
-import { basename, join } from "node:path";
+import { basename, dirname, join } from "node:path";
+import { parseArgs } from "node:util";
 import { attempt } from "../exec.ts";
-import { findHierarchies, processesIn } from "./cgroups.ts";
-import { slots, stateDirectory } from "./layout.ts";
+import { findHierarchies, type Hierarchies, processesIn } from "./cgroups.ts";
+import { layoutOf, slots, stateDirectory } from "./layout.ts";
+import { sysctlsFile } from "./sysctls.ts";
 
 /** Something a cluster left on the machine. */
 export interface Trace {
@@ -11,92 +13,119 @@ export interface Trace {
   readonly what: string;
 }
 
-const names = Array.from({ length: slots }, (_, slot) => `osl${slot}`);
-const ours = new RegExp(`^(${names.join("|")})(-|$)`);
-const subnets = new RegExp(`^10\\.(${names.map((_, slot) => 208 + slot).join("|")})\\.\\S+ .*\\bdev osl`);
-
-/** Everything on this machine that a local cluster makes, of whatever slot. Empty after `down`. Changes nothing. */
-export async function findTraces(state: string = stateDirectory()): Promise<readonly Trace[]> {
-  const found = await Promise.all([
-    processes(state),
-    namespaces(),
-    mounts(state),
-    cgroups(),
-    links(),
-    routes(),
-    rules(),
-    files(state),
-  ]);
-  return found.flat();
+/** What belongs to the clusters that are looked for. */
+export interface Ours {
+  /** Names of links, namespaces and cgroups. */
+  readonly isName: (name: string) => boolean;
+  readonly prefixes: readonly string[];
+  readonly state: string;
 }
 
-async function processes(state: string): Promise<readonly Trace[]> {
+/** @param slot only of this one; undefined: of any */
+export function oursIn(state: string, slot?: number): Ours {
+  const all = slot === undefined ? Array.from({ length: slots }, (_, index) => index) : [slot];
+  const prefixes = all.map((index) => layoutOf(state, index).prefix);
+  return { prefixes, state, isName: (name) => prefixes.includes(name.split("-")[0] ?? "") };
+}
+
+/** Everything on this machine that a local cluster makes. Empty after `down`. Changes nothing. */
+export async function findTraces(
+  state: string = stateDirectory(),
+  options: { /** @default of any cluster */ readonly slot?: number } = {},
+): Promise<readonly Trace[]> {
+  const ours = oursIn(state, options.slot);
   const hierarchies = await findHierarchies();
-  const inGroups = await Promise.all(names.map((name) => processesIn(hierarchies, name)));
+  const said = async (command: string, ...args: string[]) => (await attempt(command, args)).stdout;
+  const cgroups = await Promise.all(
+    hierarchies.roots.map(async (root) => (await readdir(root).catch(() => [])).map((name) => join(root, name))),
+  );
+  const found = [
+    ...(await processes(ours, hierarchies)),
+    ...namesIn("namespace", await readdir("/run/netns").catch(() => []), ours),
+    ...mountsIn(await readFile("/proc/self/mounts", "utf8"), ours),
+    ...namesIn("cgroup", cgroups.flat(), ours),
+    ...linksIn(await said("ip", "-brief", "link"), ours),
+    ...routesIn(await said("ip", "-4", "route", "show"), ours),
+    ...rulesIn(
+      await attempt("iptables-save", [])
+        .then(({ stdout }) => stdout)
+        .catch(() => ""),
+    ),
+  ];
+  const files = options.slot === undefined ? [state, sysctlsFile] : [state];
+  for (const file of files) if (await exists(file)) found.push({ kind: "file", what: file });
+  return found;
+}
+
+async function processes(ours: Ours, hierarchies: Hierarchies): Promise<readonly Trace[]> {
+  const inGroups = await Promise.all(ours.prefixes.map((name) => processesIn(hierarchies, name)));
   const traces = new Map<string, Trace>();
   const add = (pid: string, why: string) => traces.set(pid, { kind: "process", what: `${pid} ${why}` });
   for (const pid of inGroups.flat()) add(String(pid), "in a cgroup of the cluster");
-  // A process outside of the cgroups would have escaped their end: its arguments or its root give it away.
   for (const pid of (await readdir("/proc")).filter((name) => /^\d+$/.test(name) && name !== String(process.pid))) {
     const words = (await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")).split("\0");
-    const daemon = /^(etcd|containerd|containerd-shim\S*|kube-router\S*|kubernetes\S*)$/.test(basename(words[0] ?? ""));
-    if (daemon && words.some((word) => word.includes(`${state}/`))) add(pid, words.slice(0, 3).join(" "));
+    if (isDaemon(words, ours)) add(pid, words.slice(0, 3).join(" "));
   }
   return [...traces.values()];
 }
 
-async function namespaces(): Promise<readonly Trace[]> {
-  const listed = await readdir("/run/netns").catch(() => []);
-  return listed.filter((name) => ours.test(name)).map((what) => ({ kind: "namespace", what }));
+/** A process outside of the cgroups would have escaped their end: its arguments give it away. */
+export function isDaemon(words: readonly string[], { state }: Ours): boolean {
+  const program = /^(etcd|containerd|containerd-shim\S*|kube-router\S*|kubernetes\S*)$/.test(basename(words[0] ?? ""));
+  return program && words.some((word) => word.includes(`${state}/`));
 }
 
-async function mounts(state: string): Promise<readonly Trace[]> {
-  const lines = (await readFile("/proc/self/mounts", "utf8")).split("\n").map((line) => line.split(" ")[1] ?? "");
-  return lines
-    .filter((path) => path.startsWith(`${state}/`) || /^\/run\/netns\/osl\d/.test(path))
-    .map((what) => ({ kind: "mount", what }));
+/** @param names or paths that end in the name */
+export function namesIn(kind: Trace["kind"], names: readonly string[], { isName }: Ours): readonly Trace[] {
+  return names.filter((name) => isName(basename(name))).map((what) => ({ kind, what }));
 }
 
-async function cgroups(): Promise<readonly Trace[]> {
-  const traces: Trace[] = [];
-  for (const root of (await findHierarchies()).roots) {
-    for (const name of await readdir(root).catch(() => []))
-      if (ours.test(name)) traces.push({ kind: "cgroup", what: join(root, name) });
-  }
-  return traces;
+/** @param text /proc/self/mounts */
+export function mountsIn(text: string, { isName, state }: Ours): readonly Trace[] {
+  const paths = text.split("\n").map((line) => line.split(" ")[1] ?? "");
+  const isOurs = (path: string) =>
+    path.startsWith(`${state}/`) || (dirname(path) === "/run/netns" && isName(basename(path)));
+  return paths.filter(isOurs).map((what) => ({ kind: "mount", what }));
 }
 
-async function links(): Promise<readonly Trace[]> {
-  const { stdout } = await attempt("ip", ["-brief", "link"]);
-  const listed = stdout.split("\n").map((line) => line.split(/[\s@]/)[0] ?? "");
-  return listed.filter((name) => ours.test(name)).map((what) => ({ kind: "link", what }));
+/** @param text of `ip -brief link` */
+export function linksIn(text: string, ours: Ours): readonly Trace[] {
+  return namesIn(
+    "link",
+    text.split("\n").map((line) => line.split(/[\s@]/)[0] ?? ""),
+    ours,
+  );
 }
 
-async function routes(): Promise<readonly Trace[]> {
-  const { stdout } = await attempt("ip", ["-4", "route", "show"]);
-  return stdout
+/** @param text of `ip -4 route show` */
+export function routesIn(text: string, { isName }: Ours): readonly Trace[] {
+  const isOurs = (line: string) => isName(/\bdev (\S+)/.exec(line)?.[1] ?? "");
+  return text
     .split("\n")
-    .filter((line) => subnets.test(line))
-    .map((what) => ({ kind: "route", what }));
+    .filter(isOurs)
+    .map((what) => ({ kind: "route", what: what.trim() }));
 }
 
-/** The cluster puts packet filter rules only into its nodes' namespaces; one on the host would be a mistake of ours. */
-async function rules(): Promise<readonly Trace[]> {
-  const saved = await attempt("iptables-save", []).catch(() => undefined);
-  const lines = saved?.stdout.split("\n") ?? [];
-  return lines.filter((line) => /^-A KUBE-|^:KUBE-/.test(line)).map((what) => ({ kind: "rule", what }));
+/**
+ * Packet filter rules go only into the nodes' namespaces; one on the host would be a mistake of ours.
+ *
+ * @param text of `iptables-save`
+ */
+export function rulesIn(text: string): readonly Trace[] {
+  const lines = text.split("\n").filter((line) => /^-A KUBE-|^:KUBE-/.test(line));
+  return lines.map((what) => ({ kind: "rule", what }));
 }
 
-async function files(state: string): Promise<readonly Trace[]> {
-  const left = await access(state).then(
+async function exists(file: string): Promise<boolean> {
+  return access(file).then(
     () => true,
     () => false,
   );
-  return left ? [{ kind: "file", what: state }] : [];
 }
 
 if (process.argv[1] === import.meta.filename) {
-  const traces = await findTraces();
+  const { values } = parseArgs({ options: { slot: { type: "string" } } });
+  const traces = await findTraces(stateDirectory(), values.slot === undefined ? {} : { slot: Number(values.slot) });
   for (const { kind, what } of traces) process.stdout.write(`${kind}\t${what}\n`);
   process.exitCode = traces.length === 0 ? 0 : 1;
 }
