@@ -234,7 +234,8 @@ try {
     : error instanceof Error
       ? error.message
       : String(error);
-  process.stderr.write(`demo: ${message}\n`);
+  const isUsage = (error as NodeJS.ErrnoException).code?.startsWith("ERR_PARSE_ARGS") === true;
+  process.stderr.write(`demo: ${message}\n${isUsage ? `\n${usage}` : ""}`);
   if (process.env.DEBUG) console.error(error);
   process.exitCode = interrupted.signal.aborted ? 130 : 1;
 }

@@ -1,5 +1,6 @@
 /** The two Pods of a sandbox as a table for people. */
 import { z } from "zod";
+import { tableOf } from "../../src/cli/output.ts";
 import { labels } from "../../src/manifests/names.ts";
 import { kubectl } from "../cluster/clients.ts";
 
@@ -40,29 +41,15 @@ export async function pairOf(kubeconfig: string, namespace: string, sandboxId: s
 }
 
 export function pairTable(rows: readonly PodRow[]): string {
-  const headings: PodRow = {
-    role: "ROLE",
-    pod: "POD",
-    node: "NODE",
-    runtimeClass: "RUNTIMECLASS",
-    qos: "QOS",
-    phase: "PHASE",
-  };
-  const lines = [headings, ...rows].map(({ role, pod, node, runtimeClass, qos, phase }) => [
-    role,
-    pod,
-    node,
-    runtimeClass,
-    qos,
-    phase,
-  ]);
-  const widths = lines[0]?.map((_, column) => Math.max(...lines.map((line) => line[column]?.length ?? 0))) ?? [];
-  return lines
-    .map((line) =>
-      line
-        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-        .join("  ")
-        .trimEnd(),
-    )
-    .join("\n");
+  return tableOf(
+    [
+      { heading: "ROLE", cell: (row) => row.role },
+      { heading: "POD", cell: (row) => row.pod },
+      { heading: "NODE", cell: (row) => row.node },
+      { heading: "RUNTIMECLASS", cell: (row) => row.runtimeClass },
+      { heading: "QOS", cell: (row) => row.qos },
+      { heading: "PHASE", cell: (row) => row.phase },
+    ],
+    rows,
+  );
 }

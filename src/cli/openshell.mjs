@@ -8,10 +8,13 @@ const oldestMajor = 24;
 const main = fileURLToPath(new URL("main.ts", import.meta.url));
 const own = fileURLToPath(new URL("../../node_modules/.bin/node", import.meta.url));
 
-if (Number(process.versions.node.split(".")[0]) >= oldestMajor) {
+if (!existsSync(own)) {
+  process.stderr.write(`openshell: run "npm ci" in ${fileURLToPath(new URL("../..", import.meta.url))} first\n`);
+  process.exitCode = 1;
+} else if (Number(process.versions.node.split(".")[0]) >= oldestMajor) {
   process.argv[1] = main;
   await import("./main.ts");
-} else if (existsSync(own)) {
+} else {
   const child = spawn(own, [main, ...process.argv.slice(2)], { stdio: "inherit" });
   // The child is in the same group and hears the keyboard itself; this one only waits for it.
   process.on("SIGINT", () => {});
@@ -21,9 +24,4 @@ if (Number(process.versions.node.split(".")[0]) >= oldestMajor) {
     process.removeAllListeners(signal);
     process.kill(process.pid, signal);
   });
-} else {
-  process.stderr.write(
-    `openshell: this is Node.js ${process.versions.node} and ${oldestMajor} is needed; run "npm ci" in the repository, which brings it\n`,
-  );
-  process.exitCode = 1;
 }
