@@ -17,7 +17,7 @@ import {
 /** A combination of values that is refused, with one sentence that names the keys and the remedy. */
 export interface ChartGuard {
   readonly refusedWhen: Expr<boolean>;
-  readonly sentence: Input<string>;
+  readonly sentence: string;
 }
 
 export const isEmpty = (value: Expr<unknown>) => call<boolean>("empty", value);

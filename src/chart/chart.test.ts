@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Ajv } from "ajv";
 import { describe, expect, it } from "vitest";
@@ -7,6 +7,8 @@ import packageJson from "../../package.json" with { type: "json" };
 import { chartDirectory, repository } from "./_helm.ts";
 import { usedValues } from "./_values.ts";
 import { synthesize } from "./chart.ts";
+import { guardSentences } from "./guards.ts";
+import { valuesReference } from "./values-reference.ts";
 import { defaultValues } from "./values-schema.ts";
 import { valuesJsonSchema } from "./values-yaml.ts";
 
@@ -110,9 +112,20 @@ describe("values.schema.json", () => {
   });
 });
 
-describe("the repository", () => {
-  it("has the reference beside the chart", () => {
-    expect(existsSync(join(repository, "docs", "reference", "gateway-config.mdx"))).toBe(true);
+describe("the reference of the values", () => {
+  const text = valuesReference();
+
+  it("is committed as it is generated", () => {
+    expect(readFileSync(join(repository, "docs", "reference", "values.md"), "utf8")).toBe(text);
+  });
+
+  it("has every value with its default, and every refusal", () => {
+    for (const path of leaves(defaultValues).map((steps) => steps.join(".")))
+      expect(text.includes(`| \`${path}\` |`) || text.includes(`| \`${path.replace(/\.[^.]*$/, "")}\` |`), path).toBe(
+        true,
+      );
+    expect(text).toContain("| `service.port` | whole number | `8080` |");
+    for (const sentence of guardSentences) expect(text).toContain(`- ${sentence.slice(0, 40)}`);
   });
 });
 

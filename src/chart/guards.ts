@@ -144,12 +144,15 @@ function settingGuards(config: Variable<Record<string, unknown>>): Statement[] {
   );
 }
 
+const allGuards = [...chartGuards, ...pkiGuards, ...certManagerGuards, ...routeGuards, ...sandboxGuards];
+
+/** What the reference lists. */
+export const guardSentences: readonly string[] = allGuards.map(({ sentence }) => sentence);
+
 const guardsHelper = new Helper("openshell.guards", () => {
   const config = variable<Record<string, unknown>>("config", effectiveConfig);
   return [
-    ...[...chartGuards, ...pkiGuards, ...certManagerGuards, ...routeGuards, ...sandboxGuards].map(
-      ({ refusedWhen, sentence }) => guard(refusedWhen, sentence),
-    ),
+    ...allGuards.map(({ refusedWhen, sentence }) => guard(refusedWhen, sentence)),
     ...collisions,
     config.declaration,
     ...settingGuards(config),
