@@ -127,6 +127,22 @@ describe("what is said about a sandbox", () => {
     expect(said(observed, request)).toEqual(expected);
   });
 
+  test("a workload Pod that was taken away to place the pair anew is no failure, whatever its containers say", () => {
+    const terminated = { exitCode: 137, reason: "ContainerStatusUnknown", message: "could not be located" };
+    const killed = {
+      phase: "Pending",
+      initContainerStatuses: [
+        { name: "stage", image: "x", imageID: "", ready: false, restartCount: 0, state: { terminated } },
+      ],
+    };
+    const [workload] = pods({ gated: false, node: "a", status: killed }).workloads;
+    if (workload === undefined) throw new Error("no workload");
+    const evicted = testRecord({ placement: { evicted: [workload.metadata.uid] } });
+    const observed = testObserved(evicted, { workloads: [workload] });
+    expect(said(observed).map((reason) => reasonClass(reason))).toEqual(["ok", "waiting", "waiting"]);
+    expect(said(testObserved(record, { workloads: [workload] }))).toContain("InitFailed");
+  });
+
   test("an unschedulable Pod's message says which Pod and what is missing", () => {
     const observed = testObserved(
       record,

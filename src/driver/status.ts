@@ -83,6 +83,15 @@ function running(observed: Observed, record: GenerationRecord): Condition[] {
       waiting("WorkloadReady", "WaitingForScheduling", "the Pods are not released to the scheduler yet"),
     ];
   }
+  if (record.placement?.evicted?.includes(workload.metadata.uid)) {
+    // We took it away ourselves: what it says while it ends is no trouble of the sandbox.
+    const message = "the pair is being placed anew, since the supervisor had no node left beside its workload's";
+    return [
+      admitted,
+      waiting("Scheduled", "WaitingForScheduler", message),
+      waiting("WorkloadReady", "WaitingForScheduling", message),
+    ];
+  }
   const scheduled = scheduling(workload, supervisor);
   return [admitted, scheduled, readiness(observed, workload, supervisor, scheduled.status === "True")];
 }
