@@ -15,6 +15,15 @@ export const supervisorDefaults: Resources = {
   limits: { memory: "256Mi" },
 };
 
+/**
+ * What a workload gets whose caller asks for nothing: what the runtime alone takes (measured: 70 MB resident), so that no Pod of a pair is
+ * in QoS class BestEffort, the first that a kubelet evicts.
+ */
+export const workloadDefaults: Resources = {
+  requests: { cpu: "50m", memory: "96Mi" },
+  limits: {},
+};
+
 /** Runtime and agent share the workload's memory limit; below this the runtime alone does not fit (decision 25). */
 export const minimumWorkloadMemory = "128Mi";
 

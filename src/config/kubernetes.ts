@@ -16,7 +16,7 @@ import {
   quantity,
   toleration,
 } from "./_grammar.ts";
-import { minimumWorkloadMemory, resources, supervisorDefaults } from "./_resources.ts";
+import { minimumWorkloadMemory, resources, supervisorDefaults, workloadDefaults } from "./_resources.ts";
 import { setting } from "./_setting.ts";
 
 /** Where images come from when nothing is configured: a registry name that no public DNS can answer, so that nobody else's program is ever pulled. */
@@ -206,8 +206,8 @@ export const kubernetesSchema = z
       { pending: "Pending while no node has the requested resources free." },
     ),
     workload_resources: setting(
-      resources({ requests: {}, limits: {} }, { minimumMemoryLimit: minimumWorkloadMemory }),
-      "Resources of workload containers whose caller asks for none.",
+      resources(workloadDefaults, { minimumMemoryLimit: minimumWorkloadMemory }),
+      "Resources of workload containers whose caller asks for none. The defaults keep them out of QoS class BestEffort.",
       { pending: "Pending while no node has the requested resources free." },
     ),
     gpu_resource_name: setting(
