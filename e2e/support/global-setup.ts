@@ -1,17 +1,29 @@
 import type { TestProject } from "vitest/node";
 import { loadImages } from "../../images/load.ts";
 import { applyObjects, unpackClients } from "../cluster/clients.ts";
-import { stderrProgress } from "../cluster/progress.ts";
+import { type Progress, stderrProgress } from "../cluster/progress.ts";
 import { selectProvider } from "../cluster/select.ts";
 import "./conformance.ts";
+import { oneAtATime } from "./one-at-a-time.ts";
 import { imageValues, install, sharedRelease } from "./release.ts";
 
 /**
  * Cluster, images, RuntimeClasses, chart: everything is there already when an earlier run left it, and is left for the next one. The
  * cluster goes by `node e2e/cluster/main.ts down`.
  */
-export default async function setup(project: TestProject): Promise<void> {
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const progress = stderrProgress();
+  const turn = await oneAtATime(progress);
+  try {
+    await prepare(project, progress);
+  } catch (error) {
+    await turn[Symbol.asyncDispose]();
+    throw error;
+  }
+  return async () => turn[Symbol.asyncDispose]();
+}
+
+async function prepare(project: TestProject, progress: Progress): Promise<void> {
   const provider = await selectProvider(process.env.OPENSHELL_PROVIDER);
   await unpackClients(progress);
   await provider.up({ nodes: 2, progress });
