@@ -94,6 +94,8 @@ export interface RuntimeProcessOptions {
   readonly init?: boolean;
   /** Runs as this user. @default root */
   readonly uid?: number;
+  /** The program, when it is not the source tree's. */
+  readonly bundle?: string;
   /** Root directory of an image, with the relocatable bundle in /openshell. @default none: this machine's files */
   readonly root?: string;
 }
@@ -208,7 +210,7 @@ export class RuntimeProcess implements AsyncDisposable {
   }
 }
 
-function commandOf({ init, uid, root }: RuntimeProcessOptions): string[] {
+function commandOf({ init, uid, root, bundle = join(here, "main.ts") }: RuntimeProcessOptions): string[] {
   const user =
     uid === undefined ? [] : ["setpriv", `--reuid=${uid}`, `--regid=${uid}`, "--clear-groups", "--pdeathsig=KILL"];
   if (root !== undefined) {
@@ -226,7 +228,7 @@ function commandOf({ init, uid, root }: RuntimeProcessOptions): string[] {
       ...relocated,
     ];
   }
-  const program = [...user, process.execPath, "--disable-sigusr1", join(here, "main.ts")];
+  const program = [...user, process.execPath, "--disable-sigusr1", bundle];
   return init === false || !isRoot
     ? program
     : ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", ...program];
