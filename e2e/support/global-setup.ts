@@ -1,10 +1,12 @@
+import { join } from "node:path";
 import type { TestProject } from "vitest/node";
 import { loadImages } from "../../images/load.ts";
+import { cacheDirectory } from "../cluster/cache.ts";
 import { applyObjects, unpackClients } from "../cluster/clients.ts";
+import { lockCluster } from "../cluster/local/state.ts";
 import { type Progress, stderrProgress } from "../cluster/progress.ts";
 import { selectProvider } from "../cluster/select.ts";
 import "./conformance.ts";
-import { oneAtATime } from "./one-at-a-time.ts";
 import { imageValues, install, sharedRelease } from "./release.ts";
 
 /**
@@ -13,7 +15,8 @@ import { imageValues, install, sharedRelease } from "./release.ts";
  */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const progress = stderrProgress();
-  const turn = await oneAtATime(progress);
+  // Runs share one installation and change its settings.
+  const turn = await lockCluster(join(cacheDirectory, "conformance"), progress);
   try {
     await prepare(project, progress);
   } catch (error) {
