@@ -22,7 +22,9 @@ const implementation: Implementation<Service, string> = {
       retryAfterMs: 1500,
     });
   },
+  getGatewayInfo: () => new Promise(() => {}),
   async *execSandbox(request) {
+    if (request.sandbox === "gone") throw new OpenShellError("not-found", "no such sandbox");
     for (const word of request.command) yield { payload: { case: "stdout", value: { data: Buffer.from(word) } } };
     yield { payload: { case: "exit", value: { exitCode: 7 } } };
   },
@@ -113,6 +115,16 @@ describe.each(["over a socket", "in this process"])("a typed client %s", (where)
     expect(bytes).toBe(512 * chunk.length);
   });
 
+  it("rejects, rather than throws, when the caller has left already", async () => {
+    const signal = AbortSignal.abort();
+    await expect(client().health({}, { signal })).rejects.toMatchObject({ code: "cancelled" });
+  });
+
+  it("answers at the deadline though the handler does not listen", async () => {
+    const call = client().getGatewayInfo({}, { timeoutMs: 50 });
+    await expect(call).rejects.toMatchObject({ code: "deadline-exceeded" });
+  });
+
   it("answers a method nobody implements with unimplemented", async () => {
     await expect(client().getDraftPolicy({})).rejects.toMatchObject({ code: "unimplemented" });
   });
@@ -121,6 +133,17 @@ describe.each(["over a socket", "in this process"])("a typed client %s", (where)
 it("authenticates before it says that a method is not implemented", async () => {
   const call = grpcClient(openshell.OpenShell, channel).getDraftPolicy({}, { headers: { "x-refuse": "1" } });
   await expect(call).rejects.toMatchObject({ code: "unauthenticated" });
+});
+
+it("keeps the failure of a stream that is looked at later", async () => {
+  const events = grpcClient(openshell.OpenShell, channel).execSandbox({ sandbox: "gone" });
+  // Something else goes on meanwhile, over the same connection.
+  await grpcClient(openshell.OpenShell, channel).health({});
+  await grpcClient(openshell.OpenShell, channel).health({});
+  const read = async () => {
+    for await (const _ of events);
+  };
+  await expect(read()).rejects.toMatchObject({ code: "not-found" });
 });
 
 it("cancels the handler when the client leaves the stream", async () => {

@@ -1,4 +1,6 @@
 /** The wire: messages and services generated from proto/, and gRPC over them. */
+
+export { grpcClient } from "./client.ts";
 export * as boundary from "./gen/boundary_pb.js";
 export * as compute from "./gen/compute_driver_pb.js";
 export * as datamodel from "./gen/datamodel_pb.js";
@@ -6,16 +8,8 @@ export * as extension from "./gen/extension_pb.js";
 export * as openshell from "./gen/openshell_pb.js";
 export * as options from "./gen/options_pb.js";
 export * as sandbox from "./gen/sandbox_pb.js";
-export {
-  addService,
-  type CallContext,
-  type CallOptions,
-  type Client,
-  createChannel,
-  createServer,
-  grpcClient,
-  type Handler,
-  type Implementation,
-  localClient,
-} from "./grpc.ts";
+export { localClient } from "./local.ts";
+export type { CallContext, CallOptions, Client, Handler, Implementation } from "./rpc.ts";
+export { addService } from "./server.ts";
 export { codeOfStatus, fromServiceError, statusNumber, toServiceError } from "./status.ts";
+export { createChannel, createServer } from "./transport.ts";

@@ -1,0 +1,56 @@
+/** What client and server share; loosely typed, since the kind of a method is only known at run time. */
+
+import type { DescMethod } from "@bufbuild/protobuf";
+import type * as grpc from "@grpc/grpc-js";
+import { OpenShellError } from "../common/errors.ts";
+import { codecOf } from "./codec.ts";
+import type { CallContext, Stream } from "./rpc.ts";
+
+export type LooseHandler = (request: unknown, context: CallContext) => unknown;
+export function definitionOf(method: DescMethod): grpc.MethodDefinition<unknown, unknown> {
+  const input = codecOf(method.input);
+  const output = codecOf(method.output);
+  return {
+    path: `/${method.parent.typeName}/${method.name}`,
+    requestStream: method.methodKind === "client_streaming" || method.methodKind === "bidi_streaming",
+    responseStream: method.methodKind === "server_streaming" || method.methodKind === "bidi_streaming",
+    requestSerialize: input.encode,
+    requestDeserialize: input.decode,
+    responseSerialize: output.encode,
+    responseDeserialize: output.decode,
+  };
+}
+
+export function unimplemented(method: DescMethod): OpenShellError {
+  return new OpenShellError(
+    "unimplemented",
+    `${method.parent.typeName}/${method.name} is not implemented by this server`,
+  );
+}
+
+export interface Sink {
+  write(value: unknown): boolean;
+  once(event: string, listener: () => void): unknown;
+  removeListener(event: string, listener: () => void): unknown;
+  readonly cancelled?: boolean;
+  readonly destroyed?: boolean;
+}
+
+/** Writes a stream of messages, waiting whenever the transport's buffer is full. */
+export async function pump(source: Stream<unknown>, sink: Sink): Promise<void> {
+  for await (const value of source) {
+    if (sink.cancelled === true || sink.destroyed === true) return;
+    if (!sink.write(value)) await drained(sink);
+  }
+}
+
+function drained(sink: Sink): Promise<void> {
+  return new Promise((resolve) => {
+    const events = ["drain", "cancelled", "close", "error"];
+    const done = () => {
+      for (const event of events) sink.removeListener(event, done);
+      resolve();
+    };
+    for (const event of events) sink.once(event, done);
+  });
+}

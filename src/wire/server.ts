@@ -1,0 +1,131 @@
+import type { EventEmitter } from "node:events";
+import type { DescMethod, DescService } from "@bufbuild/protobuf";
+import type * as grpc from "@grpc/grpc-js";
+import { OpenShellError } from "../common/errors.ts";
+import { definitionOf, type LooseHandler, pump, unimplemented } from "./_calls.ts";
+import type { CallContext, Implementation, Stream } from "./rpc.ts";
+import { toServiceError } from "./status.ts";
+
+/**
+ * Adds a service to a server.
+ * @param authenticate runs before every call, the unimplemented ones too; what it returns is the handler's `principal`, what it throws is the answer
+ * @param onError told of every failed call, with the cause that the client does not see
+ */
+export function addService<S extends DescService, P>(
+  server: grpc.Server,
+  service: S,
+  implementation: Implementation<S, P>,
+  authenticate: (context: CallContext<undefined>) => Promise<P> | P,
+  onError: (error: OpenShellError, method: DescMethod) => void = () => {},
+): void {
+  const definitions: Record<string, grpc.MethodDefinition<unknown, unknown>> = {};
+  const handlers: grpc.UntypedServiceImplementation = {};
+  for (const method of service.methods) {
+    definitions[method.localName] = definitionOf(method);
+    const implement = (implementation as Record<string, unknown>)[method.localName] as LooseHandler | undefined;
+    handlers[method.localName] = serve(
+      method,
+      implement,
+      authenticate as Authenticate,
+      onError,
+    ) as grpc.UntypedHandleCall;
+  }
+  server.addService(definitions as grpc.ServiceDefinition, handlers);
+}
+
+type Authenticate = (context: CallContext<undefined>) => unknown;
+type AnyCall =
+  | grpc.ServerUnaryCall<unknown, unknown>
+  | grpc.ServerReadableStream<unknown, unknown>
+  | grpc.ServerWritableStream<unknown, unknown>
+  | grpc.ServerDuplexStream<unknown, unknown>;
+
+function serve(
+  method: DescMethod,
+  handler: LooseHandler | undefined,
+  authenticate: Authenticate,
+  onError: (error: OpenShellError, method: DescMethod) => void,
+) {
+  const run = async (call: AnyCall, request: unknown): Promise<unknown> => {
+    const context = contextOf(method, call);
+    const principal = await authenticate(context as CallContext<undefined>);
+    if (handler === undefined) throw unimplemented(method);
+    return handler(request, { ...context, principal });
+  };
+  const fail = (error: unknown) => {
+    const known = OpenShellError.from(error);
+    onError(known, method);
+    return toServiceError(known);
+  };
+
+  switch (method.methodKind) {
+    case "unary":
+      return (call: grpc.ServerUnaryCall<unknown, unknown>, reply: grpc.sendUnaryData<unknown>) => {
+        run(call, call.request).then(
+          (value) => reply(null, value),
+          (error: unknown) => reply(fail(error)),
+        );
+      };
+    case "client_streaming":
+      return (call: grpc.ServerReadableStream<unknown, unknown>, reply: grpc.sendUnaryData<unknown>) => {
+        run(call, messagesOf(call)).then(
+          (value) => reply(null, value),
+          (error: unknown) => reply(fail(error)),
+        );
+      };
+    case "server_streaming":
+      return (call: grpc.ServerWritableStream<unknown, unknown>) => {
+        run(call, call.request)
+          .then((responses) => pump(responses as Stream<unknown>, call))
+          .then(
+            () => call.end(),
+            (error: unknown) => call.emit("error", fail(error)),
+          );
+      };
+    case "bidi_streaming":
+      return (call: grpc.ServerDuplexStream<unknown, unknown>) => {
+        run(call, messagesOf(call))
+          .then((responses) => pump(responses as Stream<unknown>, call))
+          .then(
+            () => call.end(),
+            (error: unknown) => call.emit("error", fail(error)),
+          );
+      };
+  }
+}
+
+function contextOf(method: DescMethod, call: AnyCall): Omit<CallContext, "principal"> {
+  const controller = new AbortController();
+  (call as EventEmitter).on("cancelled", () => controller.abort(clientWentAway()));
+  if (call.cancelled) controller.abort(clientWentAway());
+  return {
+    method,
+    signal: controller.signal,
+    peer: call.getPeer(),
+    peerCertificate: call.getAuthContext().sslPeerCertificate?.raw,
+    header(name) {
+      const [value] = call.metadata.get(name);
+      return typeof value === "string" ? value : undefined;
+    },
+  };
+}
+
+function clientWentAway(): OpenShellError {
+  return new OpenShellError("cancelled", "the client went away");
+}
+
+type ReadableCall = grpc.ServerReadableStream<unknown, unknown> | grpc.ServerDuplexStream<unknown, unknown>;
+
+/**
+ * Messages of a readable call; leaving the loop early keeps the writing side open. A client that cancels may seem to end its side first:
+ * Node sends END_STREAM before RST_STREAM. Where half of something must not pass for the whole, the messages have to say their own end.
+ * @throws cancelled when the client goes away
+ */
+async function* messagesOf(call: ReadableCall) {
+  try {
+    yield* call.iterator({ destroyOnReturn: false });
+  } catch (error) {
+    // A cancelled call's stream is destroyed, which Node tells as a premature close.
+    throw call.cancelled || call.destroyed ? clientWentAway() : error;
+  }
+}
