@@ -3,13 +3,14 @@
  * when anything failed.
  */
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { z } from "zod";
-import { OpenShellError } from "../src/common/errors.ts";
+import { hasCode, OpenShellError } from "../src/common/errors.ts";
 import { unpackClients } from "./cluster/clients.ts";
 import { buildProgram } from "./cluster/local/programs.ts";
+import { installPackages } from "./cluster/local/requirements.ts";
 import { stderrProgress } from "./cluster/progress.ts";
 import type { ClusterProvider } from "./cluster/provider.ts";
 import { selectProvider } from "./cluster/select.ts";
@@ -83,28 +84,28 @@ async function generatedFiles(run: Run): Promise<Case[]> {
   return cases;
 }
 
+/** Tests that want any cluster, beside the code they test; they skip themselves without $OPENSHELL_TEST_KUBECONFIG. */
+const clusterTests = "**/cluster.test.ts";
+
 async function unitTests(run: Run): Promise<Case[]> {
-  // The chart's tests run every Helm that is there: both belong to the proof.
   const progress = stderrProgress();
-  await unpackClients(progress);
-  try {
-    await buildProgram("helm3", progress, run.signal);
-  } catch (error) {
-    progress.note(
-      `Helm 3 cannot be built here, so the chart is tested with Helm 4 alone: ${OpenShellError.from(error).message}`,
-    );
-    return [
-      ...(await vitest(run, "unit", [], 20 * minute)),
-      {
-        suite: "src/chart",
-        name: "the chart works with Helm 3",
-        outcome: isCi ? "failed" : "skipped",
-        seconds: 0,
-        detail: OpenShellError.from(error).message,
-      },
-    ];
+  const unproven: Case[] = [];
+  const bring = async (name: string, what: () => Promise<unknown>) => {
+    try {
+      await what();
+    } catch (error) {
+      const detail = OpenShellError.from(error).message;
+      progress.note(`${name} is not shown here: ${detail}`);
+      unproven.push({ suite: "e2e/test.ts", name, outcome: isCi ? "failed" : "skipped", seconds: 0, detail });
+    }
+  };
+  // What the tests of the chart and of the runtime look for on this machine; without it they skip themselves.
+  await bring("the chart works with Helm 4", () => unpackClients(progress));
+  await bring("the chart works with Helm 3", () => buildProgram("helm3", progress, run.signal));
+  if (process.platform === "linux" && process.getuid?.() === 0) {
+    await bring("the runtime works in other images", () => installPackages(progress, run.signal));
   }
-  return vitest(run, "unit", [], 20 * minute);
+  return [...(await vitest(run, "unit", ["--exclude", clusterTests], 20 * minute)), ...unproven];
 }
 
 async function conformance(run: Run): Promise<Case[]> {
@@ -113,6 +114,7 @@ async function conformance(run: Run): Promise<Case[]> {
   try {
     provider = await selectProvider(run.provider);
   } catch (error) {
+    if (hasCode(error, "invalid-argument")) throw error;
     return withoutCluster(run, OpenShellError.from(error).message);
   }
   run.facts.Cluster = provider.name;
@@ -124,6 +126,7 @@ async function conformance(run: Run): Promise<Case[]> {
   const config = ["--config", "e2e/vitest.config.ts", ...run.filter];
   try {
     const cases = await vitest(run, "conformance", config, 35 * minute, { OPENSHELL_PROVIDER: provider.name });
+    if (run.filter.length === 0) cases.push(...(await onAnyCluster(run, provider)));
     if (cases.some(({ outcome }) => outcome === "failed")) {
       const logs = join(run.reports, "cluster-logs");
       await provider.collectLogs(logs).then(
@@ -139,6 +142,14 @@ async function conformance(run: Run): Promise<Case[]> {
   }
 }
 
+/** The tests that want any cluster, on the one that is there. */
+async function onAnyCluster(run: Run, provider: ClusterProvider): Promise<Case[]> {
+  const kubeconfig = await provider.kubeconfig().catch(() => undefined);
+  // The suite could not bring a cluster up, and says so itself.
+  if (kubeconfig === undefined) return [];
+  return vitest(run, "cluster", ["cluster.test.ts"], 10 * minute, { OPENSHELL_TEST_KUBECONFIG: kubeconfig });
+}
+
 /** One line, and every test that would have run counts as skipped; in CI, where a cluster is promised, as one failure. */
 async function withoutCluster(run: Run, why: string): Promise<Case[]> {
   run.facts.Cluster = "none";
@@ -146,17 +157,26 @@ async function withoutCluster(run: Run, why: string): Promise<Case[]> {
   if (isCi) {
     return [{ suite: "e2e/suites", name: "a cluster can be had", outcome: "failed", seconds: 0, detail: why }];
   }
-  const args = ["list", "--staticParse", "--json", "--config", "e2e/vitest.config.ts"];
-  const { output } = await finish("vitest", args, { ...options(run, 2 * minute), show: false });
-  const listed = z.array(z.object({ name: z.string(), file: z.string() })).safeParse(jsonIn(output));
-  if (!listed.success) throw new OpenShellError("internal", `the conformance tests cannot be listed: ${output}`);
-  return listed.data.map(({ name, file }) => ({
-    suite: file.slice(run.root.length),
+  const skipped = [
+    ...(await listed(run, ["--config", "e2e/vitest.config.ts"])),
+    ...(await listed(run, ["cluster.test.ts"])),
+  ];
+  return skipped.map(({ name, file }) => ({
+    suite: relative(run.root, file),
     name,
     outcome: "skipped",
     seconds: 0,
     detail: why,
   }));
+}
+
+/** Tests that a vitest run would have, found without running anything. */
+async function listed(run: Run, args: readonly string[]): Promise<{ name: string; file: string }[]> {
+  const list = ["list", ...args, "--staticParse", "--json"];
+  const { output } = await finish("vitest", list, { ...options(run, 2 * minute), show: false });
+  const tests = z.array(z.object({ name: z.string(), file: z.string() })).safeParse(jsonIn(output));
+  if (tests.success) return tests.data;
+  throw new OpenShellError("internal", `the tests cannot be listed: ${output}`);
 }
 
 function jsonIn(text: string): unknown {
