@@ -2,10 +2,12 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { OpenShellError } from "../common/errors.ts";
 import { decodeFrames, encodeFrame } from "../common/frames.ts";
 import { boundary, codeOfStatus } from "../wire/index.ts";
+import type { TransferSummary } from "./_tar.ts";
 import { bytesFields, encodeBytesFrame } from "./bytes-frame.ts";
 import type { ByteChannel } from "./channel.ts";
 import { chunkBytes } from "./protocol.ts";
-import { extractTree, packTree, type TransferSummary } from "./tar.ts";
+import { extractTree } from "./tar-extract.ts";
+import { packTree } from "./tar-pack.ts";
 
 export interface UploadOptions {
   /** Local file or directory. */

@@ -1,4 +1,6 @@
 /** What supervisor, runtime and gateway say to each other: openshell.boundary.v1 beyond its messages. */
+
+export type { TransferSummary } from "./_tar.ts";
 export { bytesFields, encodeBytesFrame } from "./bytes-frame.ts";
 export { type ByteChannel, channelPair, createChannel, join, openChannel } from "./channel.ts";
 export { type ExecCommand, type ExecInputEvent, type ExecOutputEvent, runExec } from "./exec.ts";
@@ -14,5 +16,6 @@ export {
   type ServiceId,
   services,
 } from "./protocol.ts";
-export { type ExtractOptions, extractTree, type PackOptions, packTree, type TransferSummary } from "./tar.ts";
+export { type ExtractOptions, extractTree } from "./tar-extract.ts";
+export { type PackOptions, packTree } from "./tar-pack.ts";
 export { openTcp, readHeader } from "./tcp.ts";

@@ -16,7 +16,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Pack, pack } from "tar-stream";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { extractTree, packTree } from "./tar.ts";
+import { extractTree } from "./tar-extract.ts";
+import { packTree } from "./tar-pack.ts";
 
 let directory: string;
 

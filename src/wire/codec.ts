@@ -16,7 +16,7 @@ interface BytesCase {
 
 /**
  * The codec of a message type. Where the type is one oneof, its bytes cases are encoded in one allocation and one copy: the general encoder
- * takes two of each for 64 KiB of bytes and more where they are nested, which was half of what a bulk stream cost (e2e/bench/wire.ts).
+ * takes two of each for 64 KiB of bytes and more where they are nested (what it is worth: e2e/bench/wire.ts).
  * Decoding copies nothing anyway.
  */
 export function codecOf(schema: DescMessage): Codec {

@@ -1,104 +1,11 @@
 import { randomBytes } from "node:crypto";
-import { constants } from "node:fs";
-import { chmod, lstat, mkdir, open, readdir, readlink, realpath, rename, rm, symlink, utimes } from "node:fs/promises";
-import { basename, dirname, join, normalize, posix, sep } from "node:path";
-import { type Header, type Pack, extract as tarExtract, pack as tarPack } from "tar-stream";
+import { chmod, lstat, mkdir, open, realpath, rename, rm, symlink, utimes } from "node:fs/promises";
+import { dirname, join, normalize, posix, sep } from "node:path";
+import { type Header, extract as tarExtract } from "tar-stream";
 import { OpenShellError } from "../common/errors.ts";
-import { chunkBytes } from "./protocol.ts";
+import { explain, settled, type Tally, type TransferSummary } from "./_tar.ts";
 
-/** What went through a tar stream. */
-export interface TransferSummary {
-  readonly files: number;
-  /** Bytes of file content. */
-  readonly bytes: number;
-  /** Absolute path of what was read or written. */
-  readonly path: string;
-  /** Entries left out, each with its reason: devices, sockets, links that would leave the destination. */
-  readonly skipped: readonly string[];
-}
-
-type NewHeader = Parameters<Pack["entry"]>[0];
 type Entry = AsyncIterable<unknown> & { readonly header: Header; resume(): unknown };
-
-interface Tally {
-  files: number;
-  bytes: number;
-  readonly skipped: string[];
-}
-
-export interface PackOptions {
-  /** Name of the root entry. @default the source's base name */
-  readonly name?: string;
-}
-
-/**
- * A file or directory as a tar stream, read as it is consumed; modes and modification times kept, owners not. Symbolic links stay links.
- * @throws not-found when the source does not exist
- */
-export async function packTree(source: string, options: PackOptions = {}) {
-  await statOrExplain(source);
-  const absolute = await realpath(dirname(source)).then((parent) => join(parent, basename(source)));
-  const root = options.name ?? (basename(absolute) || "root");
-  const tally: Tally = { files: 0, bytes: 0, skipped: [] };
-  const archive = tarPack();
-  addTree(archive, absolute, root, tally).then(
-    () => archive.finalize(),
-    (error: unknown) => archive.destroy(error as Error),
-  );
-  return {
-    stream: archive as AsyncIterable<Uint8Array>,
-    /** Complete once the stream has ended. */
-    summary: (): TransferSummary => ({ ...tally, path: absolute }),
-  };
-}
-
-async function addTree(archive: Pack, path: string, name: string, tally: Tally): Promise<void> {
-  const stat = await lstat(path);
-  const header = { name, mode: stat.mode & 0o7777, mtime: stat.mtime };
-  if (stat.isDirectory()) {
-    await addEntry(archive, { ...header, name: `${name}/`, type: "directory" });
-    for (const child of (await readdir(path)).sort())
-      await addTree(archive, join(path, child), `${name}/${child}`, tally);
-  } else if (stat.isSymbolicLink()) {
-    await addEntry(archive, { ...header, type: "symlink", linkname: await readlink(path) });
-    tally.files += 1;
-  } else if (stat.isFile()) {
-    await addFile(archive, path, { ...header, type: "file", size: stat.size });
-    tally.files += 1;
-    tally.bytes += stat.size;
-  } else {
-    tally.skipped.push(`${name}: not a file, directory or symbolic link`);
-  }
-}
-
-function addEntry(archive: Pack, header: NewHeader): Promise<void> {
-  return new Promise((resolve, reject) => {
-    archive.entry(header, (error) => (error ? reject(error) : resolve()));
-  });
-}
-
-/** Exactly `header.size` bytes, as the header promised, even when the file grows or shrinks meanwhile. */
-async function addFile(archive: Pack, path: string, header: NewHeader & { size: number }): Promise<void> {
-  const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW);
-  try {
-    await new Promise<void>((resolve, reject) => {
-      const sink = archive.entry(header, (error) => (error ? reject(error) : resolve()));
-      const copy = async () => {
-        for (let left = header.size; left > 0; ) {
-          const buffer = new Uint8Array(Math.min(left, chunkBytes));
-          const { bytesRead } = await file.read(buffer, 0, buffer.length);
-          const chunk = bytesRead === 0 ? buffer : buffer.subarray(0, bytesRead);
-          left -= chunk.length;
-          if (!sink.write(chunk)) await settled(sink);
-        }
-        sink.end(undefined);
-      };
-      copy().catch(reject);
-    });
-  } finally {
-    await file.close();
-  }
-}
 
 export interface ExtractOptions {
   /** Replaces the first component of every name. @default as in the stream */
@@ -266,61 +173,11 @@ async function feed(chunks: AsyncIterable<Uint8Array>, archive: ReturnType<typeo
   archive.end(undefined);
 }
 
-/** Resolves when a stream takes more, or never will. */
-function settled(stream: {
-  once(event: string, listener: () => void): unknown;
-  removeListener(event: string, listener: () => void): unknown;
-}): Promise<void> {
-  return new Promise((resolve) => {
-    const done = () => {
-      for (const event of ["drain", "close", "error"]) stream.removeListener(event, done);
-      resolve();
-    };
-    for (const event of ["drain", "close", "error"]) stream.once(event, done);
-  });
-}
-
 async function makeRoot(destination: string): Promise<string> {
   try {
     await mkdir(destination, { recursive: true });
     return await realpath(destination);
   } catch (error) {
     throw explain(error);
-  }
-}
-
-async function statOrExplain(path: string): Promise<void> {
-  try {
-    await lstat(path);
-  } catch (error) {
-    throw explain(error);
-  }
-}
-
-/** File-system errors in the words of a user who named the path. */
-function explain(error: unknown): OpenShellError {
-  if (!(error instanceof Error) || !("errno" in error)) {
-    return new OpenShellError("data-loss", "the archive is damaged or ended early", { cause: error });
-  }
-  const { code, path = "" } = error as NodeJS.ErrnoException;
-  switch (code) {
-    case "ENOENT":
-      return new OpenShellError("not-found", `${path} does not exist`, { cause: error });
-    case "EACCES":
-    case "EPERM":
-    case "EROFS":
-      return new OpenShellError("permission-denied", `${path} may not be read or written`, { cause: error });
-    case "ENOSPC":
-    case "EDQUOT":
-      return new OpenShellError("resource-exhausted", "no space is left at the destination", { cause: error });
-    case "EEXIST":
-    case "EISDIR":
-    case "ENOTDIR":
-    case "ENOTEMPTY":
-      return new OpenShellError("failed-precondition", `${path} is in the way: a file meets a directory`, {
-        cause: error,
-      });
-    default:
-      return new OpenShellError("internal", `the transfer failed: ${error.message}`, { cause: error });
   }
 }

@@ -1,0 +1,89 @@
+import { constants } from "node:fs";
+import { lstat, open, readdir, readlink, realpath } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import { type Pack, pack as tarPack } from "tar-stream";
+import { explain, settled, type Tally, type TransferSummary } from "./_tar.ts";
+import { chunkBytes } from "./protocol.ts";
+
+type NewHeader = Parameters<Pack["entry"]>[0];
+export interface PackOptions {
+  /** Name of the root entry. @default the source's base name */
+  readonly name?: string;
+}
+
+/**
+ * A file or directory as a tar stream, read as it is consumed; modes and modification times kept, owners not. Symbolic links stay links.
+ * @throws not-found when the source does not exist
+ */
+export async function packTree(source: string, options: PackOptions = {}) {
+  await statOrExplain(source);
+  const absolute = await realpath(dirname(source)).then((parent) => join(parent, basename(source)));
+  const root = options.name ?? (basename(absolute) || "root");
+  const tally: Tally = { files: 0, bytes: 0, skipped: [] };
+  const archive = tarPack();
+  addTree(archive, absolute, root, tally).then(
+    () => archive.finalize(),
+    (error: unknown) => archive.destroy(error as Error),
+  );
+  return {
+    stream: archive as AsyncIterable<Uint8Array>,
+    /** Complete once the stream has ended. */
+    summary: (): TransferSummary => ({ ...tally, path: absolute }),
+  };
+}
+
+async function addTree(archive: Pack, path: string, name: string, tally: Tally): Promise<void> {
+  const stat = await lstat(path);
+  const header = { name, mode: stat.mode & 0o7777, mtime: stat.mtime };
+  if (stat.isDirectory()) {
+    await addEntry(archive, { ...header, name: `${name}/`, type: "directory" });
+    for (const child of (await readdir(path)).sort())
+      await addTree(archive, join(path, child), `${name}/${child}`, tally);
+  } else if (stat.isSymbolicLink()) {
+    await addEntry(archive, { ...header, type: "symlink", linkname: await readlink(path) });
+    tally.files += 1;
+  } else if (stat.isFile()) {
+    await addFile(archive, path, { ...header, type: "file", size: stat.size });
+    tally.files += 1;
+    tally.bytes += stat.size;
+  } else {
+    tally.skipped.push(`${name}: not a file, directory or symbolic link`);
+  }
+}
+
+function addEntry(archive: Pack, header: NewHeader): Promise<void> {
+  return new Promise((resolve, reject) => {
+    archive.entry(header, (error) => (error ? reject(error) : resolve()));
+  });
+}
+
+/** Exactly `header.size` bytes, as the header promised, even when the file grows or shrinks meanwhile. */
+async function addFile(archive: Pack, path: string, header: NewHeader & { size: number }): Promise<void> {
+  const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW);
+  try {
+    await new Promise<void>((resolve, reject) => {
+      const sink = archive.entry(header, (error) => (error ? reject(error) : resolve()));
+      const copy = async () => {
+        for (let left = header.size; left > 0; ) {
+          const buffer = new Uint8Array(Math.min(left, chunkBytes));
+          const { bytesRead } = await file.read(buffer, 0, buffer.length);
+          const chunk = bytesRead === 0 ? buffer : buffer.subarray(0, bytesRead);
+          left -= chunk.length;
+          if (!sink.write(chunk)) await settled(sink);
+        }
+        sink.end(undefined);
+      };
+      copy().catch(reject);
+    });
+  } finally {
+    await file.close();
+  }
+}
+
+async function statOrExplain(path: string): Promise<void> {
+  try {
+    await lstat(path);
+  } catch (error) {
+    throw explain(error);
+  }
+}
