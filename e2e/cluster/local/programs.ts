@@ -13,6 +13,8 @@ interface GoProgram {
   readonly version: string;
   /** Import path to install, or a package of the module in `programs/`. */
   readonly package: string;
+  /** Directory below `programs/` of the module that a package `.` is in. @default `programs/` itself */
+  readonly module?: string;
   readonly ldflags?: string;
   /** Roughly how long a cold build takes on two cores, to set expectations. */
   readonly takes: string;
@@ -32,7 +34,8 @@ const goPrograms = {
     package: "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",
     takes: "90 s",
   },
-  coredns: { version: "v1.14.6", package: "github.com/coredns/coredns", takes: "150 s" },
+  /** The release, with few of its plugins. */
+  coredns: { version: "v1.14.6-cluster", package: ".", module: "coredns", takes: "90 s" },
   "local-path-provisioner": {
     version: "v0.0.30",
     package: "github.com/rancher/local-path-provisioner",
@@ -97,7 +100,7 @@ export async function buildProgram(name: GoProgramName, progress: Progress, sign
     : ["install", "-ldflags", ldflags, `${program.package}@${program.version}`];
   try {
     await run("go", args, {
-      cwd: local ? moduleDirectory : tmpdir(),
+      cwd: local ? join(moduleDirectory, program.module ?? "") : tmpdir(),
       env: {
         CGO_ENABLED: "0",
         // One toolchain for all, so that the standard library is compiled once; a newer one is fetched only where a program needs it.
