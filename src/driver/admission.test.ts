@@ -79,13 +79,17 @@ describe.each(["workload", "supervisor"] as const)("an admitted %s Pod", (role) 
     ["a priority raised", "spec.priority", (pod) => Object.assign(pod.spec, { priority: 1000 })],
     [
       "a pair label changed",
-      "metadata.labels",
+      `metadata.labels.${labels.pairId}`,
       (pod) => Object.assign(pod.metadata.labels, { [labels.pairId]: "other" }),
     ],
-    ["a role label dropped", "metadata.labels", (pod) => delete pod.metadata.labels[labels.boundaryRole]],
+    [
+      "a role label dropped",
+      `metadata.labels.${labels.boundaryRole}`,
+      (pod) => delete pod.metadata.labels[labels.boundaryRole],
+    ],
     [
       "a reserved label added",
-      "metadata.labels",
+      "metadata.labels.openshell.ai/new",
       (pod) => Object.assign(pod.metadata.labels, { "openshell.ai/new": "x" }),
     ],
     ["a RuntimeClass swapped", "spec.runtimeClassName", (pod) => Object.assign(pod.spec, { runtimeClassName: "weak" })],
@@ -177,12 +181,12 @@ describe.each(["workload", "supervisor"] as const)("an admitted %s Pod", (role) 
     ["a field nobody thought of", "spec.brandNew", (pod) => Object.assign(pod.spec, { brandNew: 1 })],
     [
       "an annotation for the CNI",
-      "metadata.annotations",
+      "metadata.annotations.k8s.v1.cni.cncf.io/networks",
       (pod) => Object.assign(pod.metadata.annotations, { "k8s.v1.cni.cncf.io/networks": "other" }),
     ],
     [
       "an annotation for the runtime",
-      "metadata.annotations",
+      "metadata.annotations.io.katacontainers.config.hypervisor.path",
       (pod) => Object.assign(pod.metadata.annotations, { "io.katacontainers.config.hypervisor.path": "/x" }),
     ],
   ])("may not have %s: %s is named", (_what, field, change) => {

@@ -53,7 +53,8 @@ function compare(
 ): void {
   const rule: Rule | undefined = admissionRules[path];
   if (rule !== undefined) {
-    if (!rule.tolerates(expected, admitted, context)) violations.push({ field: shown, expected, admitted });
+    if (!rule.tolerates(expected, admitted, context))
+      violations.push(...blamed(rule, expected, admitted, shown, context));
     return;
   }
   if (isPlainObject(expected) && isPlainObject(admitted)) {
@@ -68,6 +69,17 @@ function compare(
     return;
   }
   if (!same(expected, admitted)) violations.push({ field: shown, expected, admitted });
+}
+
+/** Of labels and annotations only those that are to blame: a condition has no room for all of them. */
+function blamed(rule: Rule, expected: unknown, admitted: unknown, shown: string, context: RuleContext): Violation[] {
+  const whole = [{ field: shown, expected, admitted }];
+  if (!shown.startsWith("metadata.") || !isPlainObject(expected) || !isPlainObject(admitted)) return whole;
+  const only = (map: Json, key: string) => (key in map ? { [key]: map[key] } : {});
+  const found = [...new Set([...Object.keys(expected), ...Object.keys(admitted)])]
+    .filter((key) => !rule.tolerates(only(expected, key), only(admitted, key), context))
+    .map((key) => ({ field: `${shown}.${key}`, expected: expected[key], admitted: admitted[key] }));
+  return found.length > 0 ? found : whole;
 }
 
 /** Items that have a name are matched by it, others by their place. */

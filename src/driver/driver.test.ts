@@ -242,6 +242,23 @@ describe("refusals", () => {
     expect(await reasonsOf(client)).toEqual(ready);
   });
 
+  test("a supervisor whose pair label admission changed is refused by that label, and is deleted", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    const create = cluster.create.bind(cluster);
+    cluster.create = async (resource, namespace, body) => {
+      const changed = structuredClone(body);
+      if (resource.plural === "pods")
+        Object.assign(changed.metadata?.labels ?? {}, { [labels.pairId]: "f".repeat(32) });
+      return await create(resource, namespace, changed);
+    };
+    await expect(during(cluster, driver, client.createSandbox({ sandbox: asked }))).rejects.toMatchObject({
+      details: { reason: "AdmissionViolation" },
+      message: expect.stringContaining(`metadata.labels.${labels.pairId}`),
+    });
+    expect(["sandboxes", "pods", "services", "secrets"].flatMap((kind) => cluster.all(kind))).toEqual([]);
+  });
+
   test("a name that somebody else has is said, and theirs is not touched", async () => {
     const cluster = new FakeCluster();
     const { client, driver } = await driverOn(cluster);

@@ -191,6 +191,17 @@ export class Executor {
       }
       made = found;
     }
+    const changed = identityLabels.filter((key) => made.metadata.labels?.[key] !== manifest.metadata.labels?.[key]);
+    if (changed.length > 0) {
+      // By its labels no watch of ours would show it again.
+      const { uid } = made.metadata;
+      await ignoring(isNotFound, client.delete(resource, namespace, name, { preconditions: { uid } }));
+      throw new OpenShellError(
+        "failed-precondition",
+        `admission changed ${changed.map((key) => `metadata.labels.${key}`).join(", ")} of ${resource.kind} "${name}"`,
+        { reason: "AdmissionViolation" },
+      );
+    }
     overlay.put(record.sandbox.id, resource.plural, made);
   }
 
@@ -321,11 +332,12 @@ function recordAnnotation(record: GenerationRecord): object {
   return { annotations: { [annotations.generation]: writeRecord(record) } };
 }
 
+/** What our watches and plans know an object by. */
+const identityLabels = [labels.gatewayId, labels.sandboxId, labels.pairId];
+
 /** Made by us, for the same sandbox and generation. */
 function isSameObject(found: KubeObject, manifest: ManifestObject): boolean {
-  return [labels.gatewayId, labels.sandboxId, labels.pairId].every(
-    (key) => found.metadata?.labels?.[key] === manifest.metadata.labels?.[key],
-  );
+  return identityLabels.every((key) => found.metadata?.labels?.[key] === manifest.metadata.labels?.[key]);
 }
 
 /** RFC 6901. */

@@ -25,11 +25,14 @@ export function refusalFailure(what: string, text: string): Failure | undefined 
   return refusal === undefined || reason === undefined ? undefined : refused(what, reason, refusal.message);
 }
 
+/** What the executor itself finds wrong with an answer. */
+const ownReasons = ["NameTaken", "SecretNameTaken", "AdmissionViolation"] as const satisfies readonly Reason[];
+
 /** What a write of ours was refused with, as a failure; undefined when the error may pass. */
 export function writeFailure(what: string, error: unknown): Failure | undefined {
-  const ours = error instanceof OpenShellError ? error.details.reason : undefined;
-  if (error instanceof OpenShellError && (ours === "NameTaken" || ours === "SecretNameTaken")) {
-    return { condition: "PodsAdmitted", reason: ours, message: `${what}: ${error.message}` };
+  if (error instanceof OpenShellError && ownReasons.some((reason) => reason === error.details.reason)) {
+    const reason = error.details.reason as (typeof ownReasons)[number];
+    return { condition: "PodsAdmitted", reason, message: `${what}: ${error.message}` };
   }
   const status = kubeStatusOf(error);
   if (status === undefined) return undefined;

@@ -1,0 +1,106 @@
+/** Asks the cluster what it gives the driver: the half of `openshell-gateway selftest` that needs Kubernetes. */
+import {
+  agentSandboxGroup,
+  agentSandboxVersions,
+  createKubeClient,
+  type KubeClient,
+  type KubeObject,
+  type Resource,
+} from "../kube/index.ts";
+import { clusterPermissions, type Permission, sandboxNamespacePermissions } from "../manifests/permissions.ts";
+
+/** One thing that was looked at. */
+export interface Finding {
+  readonly what: string;
+  /** What is wrong and what to do about it. @default nothing is wrong */
+  readonly problem?: string;
+}
+
+export interface SelfReviewOptions {
+  /** Namespace of the sandboxes. */
+  readonly namespace: string;
+  /** A kubeconfig file. @default the Pod's own access */
+  readonly kubeconfig?: string;
+  /** @default one that is made for the review */
+  readonly client?: Pick<KubeClient, "apiVersionsOf" | "review">;
+  readonly signal?: AbortSignal;
+}
+
+interface AccessReview extends KubeObject {
+  readonly spec: {
+    readonly resourceAttributes: {
+      readonly namespace?: string;
+      readonly group: string;
+      readonly resource: string;
+      readonly verb: string;
+    };
+  };
+  readonly status?: { readonly allowed: boolean; readonly reason?: string };
+}
+
+/** Needs no right: everyone may ask what they themselves may do. */
+const selfReviews: Resource<AccessReview> = {
+  group: "authorization.k8s.io",
+  version: "v1",
+  kind: "SelfSubjectAccessReview",
+  plural: "selfsubjectaccessreviews",
+  namespaced: false,
+};
+
+/**
+ * Every verb of the permission table, and the Agent Sandbox API, as the cluster answers for the identity that asks.
+ * @throws unavailable when the API server does not answer
+ */
+export async function reviewCluster(options: SelfReviewOptions): Promise<Finding[]> {
+  if (options.client !== undefined) return review(options.client, options);
+  const client = await createKubeClient({
+    component: "openshell-selftest",
+    ...(options.kubeconfig === undefined ? {} : { kubeconfig: options.kubeconfig }),
+  });
+  try {
+    return await review(client, options);
+  } finally {
+    client.close();
+  }
+}
+
+async function review(client: Pick<KubeClient, "apiVersionsOf" | "review">, options: SelfReviewOptions) {
+  const call = options.signal === undefined ? {} : { signal: options.signal };
+  const served = await client.apiVersionsOf(agentSandboxGroup, call);
+  const version = agentSandboxVersions.find((one) => served.includes(one));
+  const findings: Finding[] = [
+    version === undefined
+      ? {
+          what: `${agentSandboxGroup} is served`,
+          problem: `the cluster serves none of ${agentSandboxVersions.join(", ")}; install Agent Sandbox`,
+        }
+      : { what: `${agentSandboxGroup}/${version} is served` },
+  ];
+  const rights = [
+    ...rightsIn(sandboxNamespacePermissions, options.namespace),
+    ...rightsIn(clusterPermissions, undefined),
+  ];
+  return findings.concat(
+    await Promise.all(
+      rights.map(async ({ attributes, why }): Promise<Finding> => {
+        const { status } = await client.review(selfReviews, { spec: { resourceAttributes: attributes } }, call);
+        const where = attributes.namespace === undefined ? "in the cluster" : `in ${attributes.namespace}`;
+        const group = attributes.group === "" ? "" : `.${attributes.group}`;
+        const what = `may ${attributes.verb} ${attributes.resource}${group} ${where}`;
+        if (status?.allowed === true) return { what };
+        return { what, problem: `not allowed, but ${why}; apply the chart's Role and ClusterRole (rbac.create)` };
+      }),
+    ),
+  );
+}
+
+function rightsIn(table: readonly Permission[], namespace: string | undefined) {
+  return table.flatMap(({ group, resources, verbs, why }) =>
+    resources.flatMap((resource) =>
+      verbs.map((verb) => ({
+        attributes: { ...(namespace === undefined ? {} : { namespace }), group, resource, verb },
+        why,
+      })),
+    ),
+  );
+}
