@@ -95,6 +95,21 @@ program
     for (const { name, outcome } of secrets) process.stdout.write(`${name}: ${outcome}\n`);
   });
 
+program
+  .command("selftest")
+  .description("look at an installed gateway and its rights from inside the cluster; what `helm test` runs")
+  .requiredOption("--endpoint <host:port>", "the gateway's listener")
+  .option("--tls", "the listener has TLS")
+  .option("--ca <file>", "authority of its certificate; where there is no such file, those that everyone knows")
+  .option("--namespace <namespace>", "review the driver's rights in the sandboxes' namespace")
+  .option("--fenced <host:port>", "an open port that a NetworkPolicy keeps this Pod from")
+  .action(async (options) => {
+    const { printFindings, selfTest } = await import("./selftest.ts");
+    const findings = await selfTest(options);
+    process.stdout.write(printFindings(findings));
+    if (findings.some(({ problem }) => problem !== undefined)) process.exitCode = failure;
+  });
+
 try {
   await program.parseAsync();
 } catch (thrown) {
