@@ -79,7 +79,10 @@ describeWithHelm("a rendered chart", () => {
   });
 
   it("has the names that others rely on", () => {
-    const named = objects.map(({ kind, metadata }) => `${kind} ${metadata.namespace ?? "-"}/${metadata.name}`).sort();
+    const named = objects
+      .filter((object) => !isTest(object))
+      .map(({ kind, metadata }) => `${kind} ${metadata.namespace ?? "-"}/${metadata.name}`)
+      .sort();
     expect(named).toEqual(
       [
         "ClusterRole -/openshell-driver-openshell",
@@ -104,6 +107,38 @@ describeWithHelm("a rendered chart", () => {
         "StatefulSet openshell/openshell",
       ].sort(),
     );
+  });
+
+  it("has for `helm test` what is gone, but for its Pods, when the test ends", () => {
+    const named = objects.filter(isTest).map(({ kind, metadata }) => `${kind} ${metadata.name}`);
+    expect(named.sort()).toEqual([
+      "NetworkPolicy openshell-test-fence",
+      "Pod openshell-test",
+      "Pod openshell-test-fence",
+      "Service openshell-test",
+    ]);
+    expect(find(objects, "Pod", "openshell-test").spec).toMatchObject({
+      serviceAccountName: "openshell",
+      containers: [
+        {
+          args: [
+            "selftest",
+            "--endpoint=openshell.openshell.svc.cluster.local:8080",
+            "--tls",
+            "--ca=/etc/openshell-tls/authority/ca.crt",
+            "--namespace=openshell-sandboxes",
+          ],
+        },
+      ],
+    });
+    expect(find(objects, "Pod", "openshell-test-fence").spec).toMatchObject({
+      automountServiceAccountToken: false,
+      containers: [{ args: expect.arrayContaining(["--fenced=openshell-test.openshell.svc.cluster.local:8081"]) }],
+    });
+    // The fenced Pod may reach the gateway's port, which proves that it is connected at all, and names; nothing else.
+    expect(find(objects, "NetworkPolicy", "openshell-test-fence").spec.egress).toHaveLength(2);
+    const without = render(program, { values: { selfTest: { enabled: false } } });
+    expect(without.filter(isTest)).toEqual([]);
   });
 
   it("keeps every Pod within Pod Security `restricted`, in every preset", () => {
@@ -410,12 +445,19 @@ describeWithHelm("values that are absent or null", () => {
 
   it("keep false, 0 and the empty text as they are given", () => {
     const objects = render(program, {
-      values: { networkPolicy: { enabled: false }, service: { metricsPort: 0 }, rbac: { create: false } },
+      values: {
+        selfTest: { enabled: false },
+        networkPolicy: { enabled: false },
+        service: { metricsPort: 0 },
+        rbac: { create: false },
+      },
     });
     expect(objects.filter(({ kind }) => kind === "NetworkPolicy" || kind === "ClusterRole")).toEqual([]);
     expect(find(objects, "Service").spec.ports).toHaveLength(1);
   });
 });
+
+const isTest = ({ metadata }: Rendered) => metadata.annotations?.["helm.sh/hook"] === "test";
 
 function withoutNull(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutNull);

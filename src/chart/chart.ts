@@ -23,6 +23,7 @@ import { PkiHook, PkiRenewal } from "./pki.ts";
 import { DriverRights } from "./rbac.ts";
 import { GatewayRoutes } from "./routes.ts";
 import { SandboxBounds, SandboxLabelsPolicy, SandboxNamespace, SandboxServiceAccount } from "./sandboxes.ts";
+import { GatewaySelfTest } from "./self-test.ts";
 import { valuesJsonSchema, valuesYaml } from "./values-yaml.ts";
 
 /** One template file for each entry. */
@@ -46,6 +47,7 @@ const templates: Readonly<Record<string, (scope: Construct) => void>> = {
     new GatewayServiceAccount(scope, "gateway");
     new SandboxServiceAccount(scope, "sandboxes");
   },
+  "self-test": (scope) => new GatewaySelfTest(scope, "gateway"),
   "service-monitor": (scope) => new GatewayServiceMonitor(scope, "gateway"),
   "stateful-set": (scope) => new GatewayStatefulSet(scope, "gateway"),
 };

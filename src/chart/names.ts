@@ -114,7 +114,7 @@ export const externalDnsNames: readonly Expr<readonly string[]>[] = [
   choose(values.openshiftRoute.enabled, call("list", values.openshiftRoute.host), []),
 ];
 
-export type Component = "gateway" | "pki" | "sandbox";
+export type Component = "gateway" | "pki" | "sandbox" | "test" | "test-fence";
 
 /** Labels that select a component's Pods; they never change in the life of a release. */
 export function selectorLabels(component: Component): Record<string, string> {

@@ -58,7 +58,7 @@ describeWithHelm("a preset", () => {
       settings.sandbox_runtime_image,
       ...[...JSON.stringify(objects).matchAll(/"image":"([^"]+)"/g)].map(([, image]) => image ?? ""),
     ];
-    expect(images).toHaveLength(6);
+    expect(images).toHaveLength(8);
     for (const image of images) expect(image).toMatch(/^mirror\.example\.com\//);
     expect(settings.image_pull_secrets).toEqual(["mirror-pull"]);
     expect(find(objects, "CronJob").spec.jobTemplate.spec.template.spec.imagePullSecrets).toEqual([

@@ -92,6 +92,17 @@ export const valuesSchema = z.strictObject({
   ),
   ...podValues,
   commonLabels: setting(stringMap(), "More labels of every object."),
+  selfTest: setting(
+    z
+      .strictObject({
+        enabled: setting(
+          z.boolean().default(true),
+          "Have the Pods of `helm test`. False: for tools that apply what they render, tests included.",
+        ),
+      })
+      .prefault({}),
+    "What `helm test` looks at: certificate, health, rights of the driver, enforcement of NetworkPolicy.",
+  ),
   preflight: setting(
     z
       .strictObject({
