@@ -54,6 +54,7 @@ export class TestGateway {
   readonly refuseSession: string[] = [];
   readonly refuseReport: OpenShellError[] = [];
   tokenLifeMs = 3_600_000;
+  heartbeatMs = 50;
   #connection: AsyncQueue<GatewayMessage> | undefined;
   port = 0;
 
@@ -123,14 +124,17 @@ export class TestGateway {
           connection.offer({ payload: { case: "sessionRejected", value: { reason: refusal } } });
           connection.end();
         } else {
-          const heartbeatInterval = { seconds: 0n, nanos: 50_000_000 };
+          const heartbeatInterval = { seconds: 0n, nanos: this.heartbeatMs * 1_000_000 };
           connection.offer({ payload: { case: "sessionAccepted", value: { sessionId: "s1", heartbeatInterval } } });
         }
         this.hellos.add(payload.value);
       }
     })().catch(() => {});
     this.#connection = connection;
-    const heartbeats = setInterval(() => connection.offer({ payload: { case: "heartbeat", value: {} } }), 50);
+    const heartbeats = setInterval(
+      () => connection.offer({ payload: { case: "heartbeat", value: {} } }),
+      this.heartbeatMs,
+    );
     try {
       yield* connection;
     } finally {

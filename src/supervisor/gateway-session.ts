@@ -63,7 +63,8 @@ export class GatewaySession {
       const outcome = await this.#attempt(signal, Math.min(longestHelloMs, firstHelloMs * 1.5 ** failures));
       signal.throwIfAborted();
       if (outcome.accepted) failures = 0;
-      if (!outcome.rejected) this.#options.gateway.close();
+      // A lost session's connection may still carry relays; one over which none could be had is of no use.
+      else if (!outcome.rejected) this.#options.gateway.close();
       rejections = outcome.rejected ? rejections + 1 : 0;
       if (rejections >= rejectionsBeforeEnd) return { reason: "SessionRejected", message: outcome.why };
       log[failures % 20 === 0 ? "warn" : "debug"]({ failures }, `gateway session: ${outcome.why}`);
