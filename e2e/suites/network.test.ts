@@ -51,12 +51,12 @@ describe("the workload's network", () => {
     const words = targets.flatMap(([address, port]) => [address, String(port)]);
     await using sandbox = await suite.create({
       image: "noshell",
-      command: ["/bin/probe", "watch", "/sandbox/egress", "10", ...words],
+      command: ["/bin/probe", "watch", "/sandbox/egress", "120", ...words],
     });
     await sandbox.ready();
     const report = () => sandbox.exec(["/bin/probe", "read", "/sandbox/egress"]);
     let seen = "";
-    // The program ends by itself; the sandbox then stops, so its report is read while it runs.
+    // A sandbox stops when its program ends, so the report is read while it runs.
     await expect
       .poll(async () => (seen = (await report()).stdout), { timeout: 30_000, interval: 500 })
       .toContain("started\n");
