@@ -85,7 +85,7 @@ describeWithHelm("bounds that contradict each other", () => {
     [
       {
         resourceQuota: { enabled, hard: { "requests.memory": "1Gi" } },
-        gatewayConfig: { "openshell.drivers.kubernetes": { supervisor_resources: { requests: { memory: "" } } } },
+        gatewayConfig: { "openshell.drivers.kubernetes": { workload_resources: { requests: { memory: "" } } } },
       },
       "resourceQuota.hard bounds requests.memory, so the cluster refuses every container without it: set requests.memory of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.defaultRequest.memory",
     ],
