@@ -56,10 +56,12 @@ export async function finish(command: string, args: readonly string[], options: 
   };
   signal.addEventListener("abort", stop, { once: true });
   try {
-    const [code] = await once(child, "close");
+    const [code, endedBy] = (await once(child, "close")) as [number | null, NodeJS.Signals | null];
     const seconds = (performance.now() - started) / 1000;
     if (options.signal.aborted) return { code: 130, output: `${output}\ninterrupted`, seconds };
     if (signal.aborted) return { code: 124, output: `${output}\nended after ${options.timeoutMs / 1000} s`, seconds };
+    // An end from outside, such as the kernel's when memory is short, leaves no word of its own.
+    if (endedBy !== null) return { code: 1, output: `${output}\nended by ${endedBy} from outside`, seconds };
     return { code: code ?? 1, output, seconds };
   } catch (error) {
     const message = error instanceof Error ? error.message : String(error);
