@@ -218,9 +218,16 @@ function sameImage(expected: string, admitted: string, rewrites: Readonly<Record
   return candidates.some((image) => image === admitted || (!image.includes("@") && image === name));
 }
 
+/** What a LimitRange may bound where nothing was asked for. Any other name is a device of the node, which is nobody's to add. */
+const boundedResources = ["cpu", "memory", "ephemeral-storage"];
+
 function resourcesKept(expected: unknown, admitted: unknown): boolean {
   const [asked, there] = [isPlainObject(expected) ? expected : {}, isPlainObject(admitted) ? admitted : {}];
   if (Object.keys(there).some((key) => key !== "requests" && key !== "limits")) return false;
+  const names = (resources: JsonObject) =>
+    ["requests", "limits"].flatMap((kind) => Object.keys((resources[kind] ?? {}) as JsonObject));
+  const known = new Set([...boundedResources, ...names(asked)]);
+  if (!names(there).every((name) => known.has(name))) return false;
   return ["requests", "limits"].every((kind) =>
     Object.entries((asked[kind] ?? {}) as JsonObject).every(([name, value]) => {
       const actual = ((there[kind] ?? {}) as JsonObject)[name];

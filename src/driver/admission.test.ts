@@ -98,6 +98,14 @@ describe.each(["workload", "supervisor"] as const)("an admitted %s Pod", (role) 
       role === "supervisor" ? "spec.containers[supervisor].resources" : "spec.containers[agent].resources",
       (pod) => Object.assign(pod.spec.containers[0], { resources: {} }),
     ],
+    [
+      "a device added",
+      role === "supervisor" ? "spec.containers[supervisor].resources" : "spec.containers[agent].resources",
+      (pod) => {
+        const { resources } = pod.spec.containers[0];
+        resources.limits = { ...resources.limits, "devices.example.com/kvm": "1" };
+      },
+    ],
     ["a hostPath", "spec.volumes[host]", (pod) => pod.spec.volumes.push({ name: "host", hostPath: { path: "/" } })],
     [
       "the token's audience changed",

@@ -98,10 +98,12 @@ export class ClusterView {
     if (this.#sandboxes?.api === api) return;
     const { informers, settings, gatewayId } = this.#options;
     const scope = { namespace: settings.namespace, labelSelector: `${labels.gatewayId}=${gatewayId}` };
-    if (this.#sandboxes !== undefined) await informers.stop(sandboxes(this.#sandboxes.api), scope);
     const informer = this.#follow(informers.of(sandboxes(api), scope));
-    this.#sandboxes = { api, informer };
+    // Swapped only when it has listed: until then every Sandbox would look gone.
     await informer.synced;
+    const before = this.#sandboxes;
+    this.#sandboxes = { api, informer };
+    if (before !== undefined) await informers.stop(sandboxes(before.api), scope);
     for (const id of this.sandboxIds()) this.#options.onSandbox(id);
   }
 
