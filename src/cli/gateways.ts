@@ -146,7 +146,10 @@ export class GatewayDirectory {
     return cert === undefined || key === undefined ? { ca } : { ca, cert, key };
   }
 
-  /** Adds or replaces a gateway. Certificates first, so that a reader never finds a gateway without them. */
+  /**
+   * Adds or replaces a gateway. Certificates first, so that a reader never finds a gateway without them; without new ones it keeps those
+   * it has, since a client key may be nowhere else.
+   */
   async add(name: string, endpoint: Endpoint, certificates?: GatewayCertificates): Promise<void> {
     checkGatewayName(name);
     if (certificates !== undefined) checkCertificates(certificates);
@@ -159,10 +162,12 @@ export class GatewayDirectory {
       gateway_port: endpoint.port,
       auth_mode: endpoint.tls ? "mtls" : "plaintext",
     };
-    await rm(join(directory, "mtls"), { recursive: true, force: true });
-    for (const [key, file] of Object.entries(certificateFiles)) {
-      const pem = certificates?.[key as keyof GatewayCertificates];
-      if (pem !== undefined) await writeWhole(join(directory, "mtls", file), pem);
+    if (certificates !== undefined) {
+      for (const [key, file] of Object.entries(certificateFiles)) {
+        const pem = certificates[key as keyof GatewayCertificates];
+        if (pem === undefined) await rm(join(directory, "mtls", file), { force: true });
+        else await writeWhole(join(directory, "mtls", file), pem);
+      }
     }
     await writeWhole(join(directory, "metadata.json"), `${JSON.stringify(metadata, null, 2)}\n`);
   }
