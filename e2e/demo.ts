@@ -22,7 +22,7 @@ import { imageValues, install, releaseNamed, uninstall } from "./support/release
 
 const usage = `usage: npm run demo -- [options]
 
-  --provider NAME  local, k3d or kubeconfig (default: $OPENSHELL_PROVIDER, else what this machine has)
+  --provider NAME  local, k3d or kubeconfig (default: the one of the demo that is up, $OPENSHELL_PROVIDER, else what this machine has)
   --down           remove the demo: sandbox, release, cluster and files; what was built stays in the cache for the next time
   --purge          with --down: the cache too
 `;
@@ -35,6 +35,30 @@ const resources = ["--cpu", "100m", "--memory", "128Mi"];
 const directory = join(root, "dist", "demo");
 const configHome = join(directory, "config");
 const forward = new BackgroundForward(directory);
+
+const memory = join(directory, "cluster.json");
+
+/** Where the demo is, kept from its first step on, so that `--down` removes that and nothing else. */
+interface Home {
+  readonly provider: string;
+  /** The cluster was there before the demo, and stays. */
+  readonly wasUp: boolean;
+}
+
+async function remembered(): Promise<Home | undefined> {
+  const text = await readFile(memory, "utf8").catch(() => undefined);
+  return text === undefined ? undefined : (JSON.parse(text) as Home);
+}
+
+async function remember(provider: ClusterProvider): Promise<void> {
+  if ((await remembered())?.provider === provider.name) return;
+  const wasUp = await provider.nodes().then(
+    (nodes) => nodes.length > 0,
+    () => false,
+  );
+  await mkdir(directory, { recursive: true });
+  await writeFile(memory, JSON.stringify({ provider: provider.name, wasUp } satisfies Home));
+}
 
 interface Demo {
   readonly provider: ClusterProvider;
@@ -70,6 +94,7 @@ async function up({ provider, progress, signal }: Demo): Promise<void> {
 
   step(`a cluster of two nodes (${provider.name})`);
   await unpackClients(progress);
+  await remember(provider);
   await provider.up({ nodes: 2, progress, signal });
   const kubeconfig = await provider.kubeconfig();
 
@@ -188,19 +213,20 @@ async function carryFile(): Promise<void> {
 
 async function down({ provider, progress }: Demo, purge: boolean): Promise<void> {
   await forward.stop();
-  if (provider.name === "kubeconfig") {
-    // Somebody's own cluster stays; what the demo put into it goes.
+  const staysUp = provider.name === "kubeconfig" || (await remembered())?.wasUp === true;
+  if (staysUp) {
+    // A cluster that was there before stays; what the demo put into it goes.
     await unpackClients(progress);
     progress.note(`removing the release ${release.name}`);
     await uninstall(await provider.kubeconfig(), release);
   }
-  await provider.down(progress);
+  if (!staysUp) await provider.down(progress);
   await rm(directory, { recursive: true, force: true });
   if (purge) await rm(cacheDirectory, { recursive: true, force: true });
   progress.note(
     purge
-      ? "everything is removed"
-      : `everything is removed; built programs and images stay in ${cacheDirectory} (--purge removes them too)`,
+      ? "everything of the demo is removed"
+      : `everything of the demo is removed; built programs and images stay in ${cacheDirectory} (--purge removes them too)`,
   );
 }
 
@@ -218,7 +244,8 @@ async function main(argv: readonly string[], signal: AbortSignal): Promise<void>
     process.stdout.write(usage);
     return;
   }
-  const provider = await selectProvider(values.provider ?? process.env.OPENSHELL_PROVIDER);
+  const home = await remembered();
+  const provider = await selectProvider(values.provider ?? home?.provider ?? process.env.OPENSHELL_PROVIDER);
   const demo: Demo = { provider, progress: stderrProgress(), signal };
   if (values.down) await down(demo, values.purge);
   else await up(demo);
