@@ -25,7 +25,12 @@ export async function mutating(
 ): Promise<AsyncDisposable> {
   const name = `conformance-${randomBytes(4).toString("hex")}`;
   const applied = await suite.applied(...objects(name, suite.release.sandboxNamespace, role, patches));
-  await seen(suite, specimen, name, true);
+  try {
+    await seen(suite, specimen, name, true);
+  } catch (error) {
+    await applied[Symbol.asyncDispose]();
+    throw error;
+  }
   return {
     [Symbol.asyncDispose]: async () => {
       await applied[Symbol.asyncDispose]();
