@@ -8,7 +8,7 @@ import type { Progress } from "../progress.ts";
 
 export const kubernetesVersion = "v1.34.4";
 
-/** A third-party program that is built from its Go module, because no package or registry of the machine has it. */
+/** A third-party program that is built from its Go module, because no Debian package has it. */
 interface GoProgram {
   readonly version: string;
   /** Import path to install, or a package of the module in `programs/`. */

@@ -6,7 +6,7 @@ import type { Context } from "../context.ts";
 
 const program = join(import.meta.dirname, "../../agent-sandbox/main.ts");
 
-/** Starts the stand-in for the Agent Sandbox controller, which no registry of this machine serves, and waits for its API. */
+/** Starts the stand-in for the Agent Sandbox controller, since this provider pulls no image, and waits for its API. */
 export async function startAgentSandbox(context: Context): Promise<void> {
   const present = await access(program).then(
     () => true,
