@@ -73,7 +73,10 @@ describe.skipIf(kubeconfig === undefined || helmPrograms.length === 0)(
     });
 
     it.each(presets)("the API server accepts preset %s", (preset) => {
-      const { status, stderr } = apply(objectsOf({ presets: [preset] }), "--dry-run=server", "--validate=strict");
+      const objects = objectsOf({ presets: [preset] });
+      // A Pod, such as the one of `helm test`, is accepted only where its ServiceAccount is, which a dry run does not leave.
+      apply(objects.filter(({ kind }) => kind === "ServiceAccount"));
+      const { status, stderr } = apply(objects, "--dry-run=server", "--validate=strict");
       expect(stderr.replaceAll(/^Warning: unrecognized format.*$/gm, "").trim()).toBe("");
       expect(status).toBe(0);
     });
