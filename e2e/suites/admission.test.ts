@@ -145,7 +145,8 @@ describe("admission", () => {
       expect([...ran].filter((uid) => !before.has(uid))).toEqual([]);
       if (sandbox === undefined) return;
       await suite.pods.until("its Pods to be gone", () => suite.podsOf(sandbox).length === 0, { deadlineMs: 60_000 });
-      expect((await leftOf(suite, sandbox)).filter((object) => !object.startsWith("service/"))).toEqual([]);
+      const left = async () => (await leftOf(suite, sandbox)).filter((object) => !object.startsWith("service/"));
+      await expect.poll(left, { timeout: 30_000 }).toEqual([]);
       await sandbox[Symbol.asyncDispose]();
       // What the Sandbox owned is collected after it.
       await expect.poll(() => leftOf(suite, sandbox), { timeout: 60_000 }).toEqual([]);

@@ -30,7 +30,9 @@ describe("a generation", () => {
     await sandbox.stop();
     await sandbox.until(phase("STOPPED"));
     await noPods(sandbox);
-    expect((await leftOf(suite, sandbox)).filter((object) => !object.startsWith("service/"))).toEqual([]);
+    // A Secret is its Pod's, so it is collected after it.
+    const left = async () => (await leftOf(suite, sandbox)).filter((object) => !object.startsWith("service/"));
+    await expect.poll(left, { timeout: 30_000 }).toEqual([]);
     await sandbox.start();
     await sandbox.ready();
     expect(generationsOf(sandbox)).toHaveLength(1);
