@@ -3,7 +3,6 @@ import type {
   V1ConfigMap,
   V1CustomResourceDefinition,
   V1Lease,
-  V1LimitRange,
   V1Namespace,
   V1NetworkPolicy,
   V1Node,
@@ -11,12 +10,9 @@ import type {
   V1Pod,
   V1PriorityClass,
   V1ResourceQuota,
-  V1RoleBinding,
   V1RuntimeClass,
   V1Secret,
   V1Service,
-  V1ServiceAccount,
-  V1SubjectAccessReview,
   V1TokenReview,
 } from "@kubernetes/client-node";
 import type { KubeObject, Resource, Wire } from "./types.ts";
@@ -29,16 +25,12 @@ export type KubeEvent = Wire<CoreV1Event>;
 export type Namespace = Wire<V1Namespace>;
 export type Node = Wire<V1Node>;
 export type PersistentVolumeClaim = Wire<V1PersistentVolumeClaim>;
-export type ServiceAccount = Wire<V1ServiceAccount>;
 export type ResourceQuota = Wire<V1ResourceQuota>;
-export type LimitRange = Wire<V1LimitRange>;
 export type NetworkPolicy = Wire<V1NetworkPolicy>;
 export type RuntimeClass = Wire<V1RuntimeClass>;
 export type PriorityClass = Wire<V1PriorityClass>;
 export type Lease = Wire<V1Lease>;
-export type RoleBinding = Wire<V1RoleBinding>;
 export type TokenReview = Wire<V1TokenReview>;
-export type SubjectAccessReview = Wire<V1SubjectAccessReview>;
 export type CustomResourceDefinition = Wire<V1CustomResourceDefinition>;
 
 function namespaced<T extends KubeObject>(group: string, kind: string, plural: string): Resource<T> {
@@ -59,22 +51,14 @@ export const persistentVolumeClaims = namespaced<PersistentVolumeClaim>(
   "PersistentVolumeClaim",
   "persistentvolumeclaims",
 );
-export const serviceAccounts = namespaced<ServiceAccount>("", "ServiceAccount", "serviceaccounts");
 export const resourceQuotas = namespaced<ResourceQuota>("", "ResourceQuota", "resourcequotas");
-export const limitRanges = namespaced<LimitRange>("", "LimitRange", "limitranges");
 export const networkPolicies = namespaced<NetworkPolicy>("networking.k8s.io", "NetworkPolicy", "networkpolicies");
 export const leases = namespaced<Lease>("coordination.k8s.io", "Lease", "leases");
-export const roleBindings = namespaced<RoleBinding>("rbac.authorization.k8s.io", "RoleBinding", "rolebindings");
 export const namespaces = clusterScoped<Namespace>("", "Namespace", "namespaces");
 export const nodes = clusterScoped<Node>("", "Node", "nodes");
 export const runtimeClasses = clusterScoped<RuntimeClass>("node.k8s.io", "RuntimeClass", "runtimeclasses");
 export const priorityClasses = clusterScoped<PriorityClass>("scheduling.k8s.io", "PriorityClass", "priorityclasses");
 export const tokenReviews = clusterScoped<TokenReview>("authentication.k8s.io", "TokenReview", "tokenreviews");
-export const subjectAccessReviews = clusterScoped<SubjectAccessReview>(
-  "authorization.k8s.io",
-  "SubjectAccessReview",
-  "subjectaccessreviews",
-);
 export const customResourceDefinitions = clusterScoped<CustomResourceDefinition>(
   "apiextensions.k8s.io",
   "CustomResourceDefinition",

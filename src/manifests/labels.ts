@@ -26,7 +26,7 @@ const ofGeneration = [...pods, "workloadSecret", "supervisorSecret"] as const;
 const ofSandbox = ["sandbox", "boundaryService", "workspaceClaim", ...ofGeneration] as const;
 const everywhere = [...ofSandbox, "networkPolicy"] as const;
 
-/** Which label is on which object (docs/reference prints this table). */
+/** Which label is on which object. */
 export const labelRules: readonly LabelRule[] = [
   { key: labels.managedBy, on: everywhere, grammar: `"${managedByValue}"`, selects: false },
   { key: labels.gatewayId, on: everywhere, grammar: "DNS label, at most 33", selects: true },

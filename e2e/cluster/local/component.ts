@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { mkdir, open, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, open, readFile, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { sleep } from "../../../src/common/async.ts";
 import { OpenShellError } from "../../../src/common/errors.ts";
@@ -78,29 +78,6 @@ export function lives(stat: string): boolean {
 /** @param groups /proc/<pid>/cgroup: a line for each hierarchy, the path after the second colon */
 export function isInCgroup(groups: string, cgroup: string): boolean {
   return groups.split("\n").some((line) => line.split(":").slice(2).join(":") === `/${cgroup}`);
-}
-
-/** Ends a component: SIGTERM, and SIGKILL when it is still there after `graceMs`. */
-export async function stopComponent(
-  place: ComponentPlace,
-  name: string,
-  cgroup: string,
-  graceMs = 5000,
-): Promise<void> {
-  const deadline = performance.now() + graceMs;
-  let signal: NodeJS.Signals = "SIGTERM";
-  for (
-    let pid = await componentPid(place, name, cgroup);
-    pid !== undefined;
-    pid = await componentPid(place, name, cgroup)
-  ) {
-    if (signal === "SIGTERM" || performance.now() > deadline) {
-      process.kill(pid, signal);
-      signal = "SIGKILL";
-    }
-    await sleep(20);
-  }
-  await rm(pidFileOf(place, name), { force: true });
 }
 
 /**

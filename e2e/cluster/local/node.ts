@@ -1,7 +1,7 @@
 import { access, mkdir, readFile, rename, rm, rmdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { kubectl, kubectlAttempt } from "../clients.ts";
-import { attempt, run } from "../exec.ts";
+import { attempt } from "../exec.ts";
 import type { LeafRequest } from "./certificates.ts";
 import { clusterCgroups, removeCgroup } from "./cgroups.ts";
 import { type Component, componentPid, startComponent, waitForComponent } from "./component.ts";
@@ -240,15 +240,4 @@ async function exists(path: string): Promise<boolean> {
     () => true,
     () => false,
   );
-}
-
-/** Runs a command inside of a node. */
-export async function runInNode(
-  holder: number,
-  command: string,
-  args: readonly string[],
-  input?: { readonly file: string },
-): Promise<string> {
-  const [nsenter = "", ...words] = insideNode(holder);
-  return run(nsenter, [...words, command, ...args], input === undefined ? {} : { input });
 }
