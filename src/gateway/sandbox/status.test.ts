@@ -4,7 +4,17 @@ import { describe, expect, it } from "vitest";
 import { boundary, compute, openshell } from "../../wire/index.ts";
 import { lostSession, newSession, noSession, sessionState, withEvent } from "../sessions/view.ts";
 import { type ClassifyReason, driverView } from "./driver-state.ts";
-import { afterAction, created, exitReported, failedInDriver, startRequested } from "./lifecycle.ts";
+import {
+  afterAction,
+  created,
+  exitFinalized,
+  exitReported,
+  failed,
+  failedInDriver,
+  type Lifecycle,
+  startRequested,
+  stopRequested,
+} from "./lifecycle.ts";
 import { deriveStatus, type StatusInput } from "./status.ts";
 
 const classify: ClassifyReason = (reason) =>
@@ -139,5 +149,41 @@ describe("a status", () => {
       reason: "MainProcessFailed",
       message: "the main process ended with exit code 7",
     });
+  });
+
+  const over: Record<string, Lifecycle> = {
+    Completed: exitFinalized(exitReported(running, "m1", 0), "m1"),
+    Failed: exitFinalized(exitReported(running, "m1", 7), "m1"),
+    Stopped: stopRequested(running),
+    Stopping: stopRequested(running),
+  };
+  it.each(Object.keys(over))("of a run that is over (%s) speaks of no supervisor that will come back", (reason) => {
+    const lifecycle = over[reason] as Lifecycle;
+    const gone = driver("Stopped", "Stopped", reason === "Stopping" ? "Stopping" : "Stopped");
+    for (const session of [lostSession(serving), noSession]) {
+      const { status } = deriveStatus({ ...base, lifecycle, driver: gone, session });
+      const message = expect.stringMatching(/^the run is over/);
+      expect(condition(status, "SupervisorConnected")).toMatchObject({ status: "False", reason, message });
+      expect(condition(status, "Fenced")).toMatchObject({ status: "False", reason, message });
+    }
+    // Until the supervisor has gone, it is there.
+    const { status } = deriveStatus({ ...base, lifecycle, driver: gone });
+    expect(condition(status, "SupervisorConnected")).toMatchObject({ status: "True" });
+  });
+
+  it("says why the network fence failed the run, also when the run is over", () => {
+    const state = boundary.FenceStatus_State.NOT_ENFORCED;
+    const open = event({
+      case: "fence",
+      value: create(boundary.FenceStatusSchema, { state, reachable: "10.0.0.1:443" }),
+    });
+    const lifecycle = failed(running, "NetworkPolicyNotEnforced", "the cluster does not enforce it");
+    const { status } = deriveStatus({ ...base, lifecycle, session: withEvent(serving, open) });
+    expect(condition(status, "Fenced")).toMatchObject({ status: "False", reason: "NetworkPolicyNotEnforced" });
+  });
+
+  it("of a run that goes on still says that its supervisor is being replaced", () => {
+    const { status } = deriveStatus({ ...base, session: lostSession(serving) });
+    expect(condition(status, "SupervisorConnected")).toMatchObject({ reason: "ReplacingSupervisor" });
   });
 });

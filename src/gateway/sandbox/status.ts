@@ -76,7 +76,7 @@ type Condition = Omit<MessageInitShape<typeof openshell.SandboxConditionSchema>,
 function conditionsOf(from: StatusInput, row: PhaseRow, because: compute.DriverCondition | undefined) {
   const driver = typeof from.driver === "object" ? from.driver.conditions : [];
   const reported: Condition[] = driver.map(({ type, status, reason, message }) => ({ type, status, reason, message }));
-  const own = [supervisorConnected(from.session), fenced(from.session), ready(from.lifecycle, row, because)];
+  const own = [...ofSession(from, row), ready(from.lifecycle, row, because)];
   return [...reported, ...own].map((condition) => ({ ...condition, transitionTime: transitionTime(from, condition) }));
 }
 
@@ -85,6 +85,15 @@ function transitionTime({ before, nowMs }: StatusInput, { type, status }: Condit
   return former?.status === status && former?.transitionTime !== undefined
     ? former.transitionTime
     : timestampFromMs(nowMs);
+}
+
+/** A run that is over waits for no supervisor and for no fence: what is no longer true is False for the reason that ended the run. */
+function ofSession({ lifecycle, session }: StatusInput, row: PhaseRow): Condition[] {
+  const conditions = [supervisorConnected(session), fenced(session)];
+  const isOver = lifecycle.desired !== "running";
+  if (!isOver || session.connected || sessionState(session) === "not-enforced") return conditions;
+  const message = "the run is over, and its supervisor has left with it";
+  return conditions.map(({ type }) => ({ type, status: "False", reason: row.reason, message }));
 }
 
 function supervisorConnected(view: SessionView): Condition {
