@@ -103,7 +103,7 @@ export const gatewaySchema = z
     ),
     master_secret_path: setting(
       filePath().optional(),
-      "File with the secret from which each generation's keys are derived. Losing it ends every running sandbox at its next supervisor replacement.",
+      "File with the secret, 32 random bytes in base64, from which each generation's keys are derived. Losing it ends every running sandbox at its next supervisor replacement.",
       {
         example: "/etc/openshell-keys/master-secret",
       },

@@ -94,7 +94,7 @@ export const settingRules: readonly SettingRule[] = [
     at: "serve",
     refusedWhen: { empty: `${gateway}.master_secret_path` },
     sentence:
-      "the keys of sandboxes are derived from a secret: set master_secret_path to a file of at least 32 random bytes",
+      "the keys of sandboxes are derived from a secret: set master_secret_path to a file that holds 32 random bytes in base64",
   },
   {
     keys: [`${gateway}.gateway_jwt.gateway_id`, `${driver}.gateway_id`, `${gateway}.gateway_jwt`],

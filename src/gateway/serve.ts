@@ -10,7 +10,9 @@ import { configPath, loadSettings } from "./config-file.ts";
 import { driverMetrics, RequestCounts } from "./driver-metrics.ts";
 import { type Gateway, startGateway } from "./gateway.ts";
 import type { SessionTokenKeys } from "./identity/session-tokens.ts";
+import { readMasterSecret } from "./master-secret.ts";
 import { listenersOf, type Overrides, settingOverrides } from "./overrides.ts";
+import { readSecret } from "./secret-file.ts";
 import { pathOfUrl } from "./store/database.ts";
 import { version } from "./version.ts";
 
@@ -44,7 +46,7 @@ export async function serve(options: ServeOptions): Promise<{ readonly gateway: 
       fenceTargets: await fenceTargets(kubernetes.grpc_endpoint, log),
       ...(caPem === undefined ? {} : { caPem }),
     },
-    masterSecret: masterSecret(required(own.master_secret_path, "master_secret_path")),
+    masterSecret: readMasterSecret(required(own.master_secret_path, "master_secret_path")),
     log,
     onRequest: (request) => requests.count(request),
     ...(options.kubeconfig === undefined ? {} : { kubeconfig: options.kubeconfig }),
@@ -83,22 +85,6 @@ function tokenSettings({ gateway: { gateway_jwt: jwt } }: Settings) {
     kid: readSecret("gateway_jwt.kid_path", jwt.kid_path).trim(),
   };
   return { tokenKeys, tokenTtlSeconds: jwt.ttl_secs };
-}
-
-/** 32 bytes, written as base64. */
-function masterSecret(path: string): Uint8Array {
-  const secret = Buffer.from(readSecret("master_secret_path", path).trim(), "base64");
-  if (secret.length === 32) return secret;
-  throw new OpenShellError("invalid-argument", `master_secret_path: ${path} does not hold 32 bytes in base64`);
-}
-
-function readSecret(setting: string, path: string): string {
-  try {
-    return readFileSync(path, "utf8");
-  } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new OpenShellError("invalid-argument", `${setting}: ${reason}`, { cause });
-  }
 }
 
 /** The CA that supervisors check this gateway against: `ca.crt` beside the certificate, as the chart mounts it. */

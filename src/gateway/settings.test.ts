@@ -2,9 +2,11 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { gatewaySchema, settingRules } from "../config/index.ts";
 import { openshell } from "../wire/index.ts";
 import { configPath, loadSettings, readRegularFile } from "./config-file.ts";
 import { driverMetrics, RequestCounts } from "./driver-metrics.ts";
+import { readMasterSecret } from "./master-secret.ts";
 import { printMetrics } from "./metrics.ts";
 import { listenersOf, type Overrides, settingOverrides } from "./overrides.ts";
 import { unknownField } from "./unknown-field.ts";
@@ -124,6 +126,45 @@ describe("flags over the file", () => {
     expect(() => read({ disableTls: true }, mtls)).toThrow(/mtls_auth\.enabled = true needs TLS/);
     expect(() => read({}, mtls, "https://gateway:8080")).toThrow(/needs tls\.client_ca_path/);
     expect(read({ tlsClientCa: "/ca" }, mtls, "https://gateway:8080").tls?.clientCa).toBe("/ca");
+  });
+});
+
+describe("the master secret", () => {
+  const secret = Buffer.alloc(32, 7);
+  const written = (content: string | Uint8Array) => {
+    const file = join(directory, "master-secret");
+    writeFileSync(file, content);
+    return file;
+  };
+
+  it("is 32 bytes in base64, with or without an end of line", () => {
+    for (const end of ["", "\n"]) {
+      expect(readMasterSecret(written(secret.toString("base64") + end))).toEqual(secret);
+    }
+  });
+
+  it.each([
+    ["nothing", ""],
+    ["raw bytes", secret],
+    ["too few bytes", Buffer.alloc(31).toString("base64")],
+    ["too many bytes", Buffer.alloc(48).toString("base64")],
+    ["hexadecimal", secret.toString("hex")],
+    ["base64 with something in it that is none", `${secret.toString("base64").slice(0, 43)}!=`],
+  ])("is refused when the file holds %s, and the error says what it should hold", (_, content) => {
+    const file = written(content);
+    expect(() => readMasterSecret(file)).toThrow(
+      `master_secret_path: ${file} does not hold 32 random bytes in base64; "head -c 32 /dev/urandom | base64" prints such a secret`,
+    );
+  });
+
+  it("that cannot be read is named with its setting", () => {
+    expect(() => readMasterSecret(join(directory, "none"))).toThrow(/^master_secret_path: ENOENT/);
+  });
+
+  it("is described in the settings' help and in their rules as what the gateway reads", () => {
+    const rule = settingRules.find(({ keys: [key] }) => key === "openshell.gateway.master_secret_path");
+    expect(rule?.sentence).toContain("32 random bytes in base64");
+    expect(gatewaySchema.shape.master_secret_path.meta()?.description).toContain("32 random bytes in base64");
   });
 });
 

@@ -448,7 +448,7 @@
   {{- fail "gatewayConfig: openshell.gateway.gateway_jwt: no supervisor could connect: give [openshell.gateway.gateway_jwt] signing_key_path, public_key_path and kid_path" -}}
 {{- end -}}
 {{- if empty (dig "openshell" "gateway" "master_secret_path" "" $config) -}}
-  {{- fail "gatewayConfig: openshell.gateway.master_secret_path: the keys of sandboxes are derived from a secret: set master_secret_path to a file of at least 32 random bytes" -}}
+  {{- fail "gatewayConfig: openshell.gateway.master_secret_path: the keys of sandboxes are derived from a secret: set master_secret_path to a file that holds 32 random bytes in base64" -}}
 {{- end -}}
 {{- if and (not (empty (dig "openshell" "gateway" "gateway_jwt" "" $config))) (not (and (not (empty (dig "openshell" "gateway" "gateway_jwt" "gateway_id" "" $config))) (eq (toJson (dig "openshell" "gateway" "gateway_jwt" "gateway_id" "" $config)) (toJson (dig "openshell" "drivers" "kubernetes" "gateway_id" "openshell" $config))))) -}}
   {{- fail "gatewayConfig: openshell.gateway.gateway_jwt.gateway_id: gateway_jwt.gateway_id and gateway_id of [openshell.drivers.kubernetes] name the same gateway; give both the same value" -}}

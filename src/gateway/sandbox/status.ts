@@ -93,7 +93,7 @@ function ofSession({ lifecycle, session }: StatusInput, row: PhaseRow): Conditio
   const isOver = lifecycle.desired !== "running";
   if (!isOver || session.connected || sessionState(session) === "not-enforced") return conditions;
   const message = "the run is over, and its supervisor has left with it";
-  return conditions.map(({ type }) => ({ type, status: "False", reason: row.reason, message }));
+  return conditions.map((one) => ({ ...one, status: "False", reason: row.reason, message }));
 }
 
 function supervisorConnected(view: SessionView): Condition {
