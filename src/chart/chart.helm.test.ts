@@ -127,6 +127,7 @@ describeWithHelm("a rendered chart", () => {
             "--tls",
             "--ca=/etc/openshell-tls/authority/ca.crt",
             "--namespace=openshell-sandboxes",
+            "--gateway-id=openshell",
           ],
         },
       ],
@@ -159,13 +160,16 @@ describeWithHelm("a rendered chart", () => {
 
   it("grants exactly the table of src/manifests", () => {
     const printed = (rules: Rendered["rules"]) =>
-      rules.map(({ apiGroups, resources, verbs }: { apiGroups: string[]; resources: string[]; verbs: string[] }) => ({
-        group: apiGroups.join(),
+      rules.map(({ apiGroups, ...rule }: { apiGroups: string[] }) => ({ group: apiGroups.join(), ...rule }));
+    const wanted = (table: typeof clusterPermissions) =>
+      table.map(({ group, resources, verbs, names }) => ({
+        group,
         resources,
         verbs,
+        ...(names === undefined ? {} : { resourceNames: names("blue") }),
       }));
-    const wanted = (table: typeof clusterPermissions) =>
-      table.map(({ group, resources, verbs }) => ({ group, resources, verbs }));
+    const gatewayConfig = { "openshell.drivers.kubernetes": { gateway_id: "blue" } };
+    const objects = render(program, { values: { gatewayConfig } });
     expect(printed(find(objects, "Role", "openshell-driver").rules)).toEqual(wanted(sandboxNamespacePermissions));
     expect(printed(find(objects, "ClusterRole").rules)).toEqual(wanted(clusterPermissions));
     const bound = objects

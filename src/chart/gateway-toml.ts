@@ -206,6 +206,9 @@ function defaultOf(path: readonly string[]): unknown {
   return value ?? "";
 }
 
+/** The id that names of cluster objects contain. */
+export const gatewayId = effective<string>("openshell.drivers.kubernetes.gateway_id");
+
 /** What JSON leaves as it is and neither TOML nor a YAML block takes: DEL, the C1 controls, the byte order mark, non-characters. */
 const unprintable = [...Array.from({ length: 33 }, (_, index) => 0x7f + index), 0xfeff, 0xfffe, 0xffff];
 const escapeOf = (code: number) => `\\u${code.toString(16).toUpperCase().padStart(4, "0")}`;

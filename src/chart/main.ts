@@ -3,6 +3,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "nod
 import { dirname, join, relative } from "node:path";
 import { settingsReference } from "../config/index.ts";
 import { synthesize } from "./chart.ts";
+import { clusterReference } from "./cluster-reference.ts";
 import { valuesReference } from "./values-reference.ts";
 
 const root = join(import.meta.dirname, "..", "..");
@@ -11,6 +12,7 @@ const chartDirectory = join(root, "charts", "openshell");
 const wanted = new Map([
   ...[...synthesize()].map(([path, content]) => [join(chartDirectory, path), content] as const),
   [join(root, "docs", "reference", "gateway-config.mdx"), settingsReference()] as const,
+  [join(root, "docs", "reference", "cluster.md"), clusterReference()] as const,
   [join(root, "docs", "reference", "values.md"), valuesReference()] as const,
 ]);
 

@@ -2,18 +2,28 @@ import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
 import { clusterPermissions, type Permission, sandboxNamespacePermissions } from "../manifests/permissions.ts";
 import { values } from "./_values.ts";
-import { HelmObject, helm, render } from "./layer/index.ts";
+import { gatewayId } from "./gateway-toml.ts";
+import { HelmObject, helm, render, text } from "./layer/index.ts";
 import { names, objectLabels, sandboxNamespace } from "./names.ts";
 
 const labels = objectLabels("gateway");
 const apiGroup = "rbac.authorization.k8s.io";
 const apiVersion = `${apiGroup}/v1`;
 
+/** Stands for the gateway's id where a name is put together; no name contains it. */
+const placeholder = "\0";
+
+/** A name as the driver puts it together. */
+function withGatewayId(name: string): string {
+  const [before = "", after = ""] = name.split(placeholder);
+  return render(text`${before}${gatewayId}${after}`);
+}
+
 function rules(of: readonly Permission[]): k8s.PolicyRule[] {
-  return of.map(({ group, resources, verbs, resourceNames }) => ({
+  return of.map(({ group, resources, verbs, names: confined }) => ({
     apiGroups: [group],
     resources: [...resources],
-    ...(resourceNames === undefined ? {} : { resourceNames: [...resourceNames] }),
+    ...(confined === undefined ? {} : { resourceNames: confined(placeholder).map(withGatewayId) }),
     verbs: [...verbs],
   }));
 }

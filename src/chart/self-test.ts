@@ -1,6 +1,7 @@
 import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
 import { values } from "./_values.ts";
+import { gatewayId } from "./gateway-toml.ts";
 import { images, pullPolicy } from "./images.ts";
 import { HelmObject, helm, not, optional, render, text } from "./layer/index.ts";
 import { fullname, names, objectLabels, sandboxNamespace, secretName, secrets, selectorLabels } from "./names.ts";
@@ -26,7 +27,12 @@ function testHook(weight: number, deletePolicy: string): Record<string, string> 
 export class GatewaySelfTest extends Construct {
   constructor(scope: Construct, id: string) {
     super(scope, id);
-    this.pod("pod", "test", [render(text`--namespace=${sandboxNamespace}`)], true);
+    this.pod(
+      "pod",
+      "test",
+      [render(text`--namespace=${sandboxNamespace}`), render(text`--gateway-id=${gatewayId}`)],
+      true,
+    );
     this.fencePolicy();
     this.directService();
     const direct = text`${fullname}-test.${helm.releaseNamespace}.svc.cluster.local`;

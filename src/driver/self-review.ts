@@ -19,6 +19,8 @@ export interface Finding {
 export interface SelfReviewOptions {
   /** Namespace of the sandboxes. */
   readonly namespace: string;
+  /** Names of some objects contain it. */
+  readonly gatewayId: string;
   /** A kubeconfig file. @default the Pod's own access */
   readonly kubeconfig?: string;
   /** @default one that is made for the review */
@@ -33,6 +35,7 @@ interface AccessReview extends KubeObject {
       readonly group: string;
       readonly resource: string;
       readonly verb: string;
+      readonly name?: string;
     };
   };
   readonly status?: { readonly allowed: boolean; readonly reason?: string };
@@ -77,8 +80,8 @@ async function review(client: Pick<KubeClient, "apiVersionsOf" | "review">, opti
       : { what: `${agentSandboxGroup}/${version} is served` },
   ];
   const rights = [
-    ...rightsIn(sandboxNamespacePermissions, options.namespace),
-    ...rightsIn(clusterPermissions, undefined),
+    ...rightsIn(sandboxNamespacePermissions, options.gatewayId, options.namespace),
+    ...rightsIn(clusterPermissions, options.gatewayId),
   ];
   return findings.concat(
     await Promise.all(
@@ -86,7 +89,8 @@ async function review(client: Pick<KubeClient, "apiVersionsOf" | "review">, opti
         const { status } = await client.review(selfReviews, { spec: { resourceAttributes: attributes } }, call);
         const where = attributes.namespace === undefined ? "in the cluster" : `in ${attributes.namespace}`;
         const group = attributes.group === "" ? "" : `.${attributes.group}`;
-        const what = `may ${attributes.verb} ${attributes.resource}${group} ${where}`;
+        const named = attributes.name === undefined ? "" : ` ${attributes.name}`;
+        const what = `may ${attributes.verb} ${attributes.resource}${group}${named} ${where}`;
         if (status?.allowed === true) return { what };
         return { what, problem: `not allowed, but ${why}; apply the chart's Role and ClusterRole (rbac.create)` };
       }),
@@ -94,13 +98,16 @@ async function review(client: Pick<KubeClient, "apiVersionsOf" | "review">, opti
   );
 }
 
-function rightsIn(table: readonly Permission[], namespace: string | undefined) {
-  return table.flatMap(({ group, resources, verbs, why }) =>
+function rightsIn(table: readonly Permission[], gatewayId: string, namespace?: string) {
+  const within = namespace === undefined ? {} : { namespace };
+  return table.flatMap(({ group, resources, verbs, names, why }) =>
     resources.flatMap((resource) =>
-      verbs.map((verb) => ({
-        attributes: { ...(namespace === undefined ? {} : { namespace }), group, resource, verb },
-        why,
-      })),
+      verbs.flatMap((verb) =>
+        (names?.(gatewayId) ?? [undefined]).map((name) => ({
+          attributes: { ...within, group, resource, verb, ...(name === undefined ? {} : { name }) },
+          why,
+        })),
+      ),
     ),
   );
 }

@@ -102,6 +102,7 @@ program
   .option("--tls", "the listener has TLS")
   .option("--ca <file>", "authority of its certificate; where there is no such file, those that everyone knows")
   .option("--namespace <namespace>", "review the driver's rights in the sandboxes' namespace")
+  .option("--gateway-id <id>", "whose objects the rights are confined to", "openshell")
   .option("--fenced <host:port>", "an open port that a NetworkPolicy keeps this Pod from")
   .action(async (options) => {
     const { printFindings, selfTest } = await import("./selftest.ts");

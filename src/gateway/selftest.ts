@@ -17,6 +17,8 @@ export interface SelfTestOptions {
   readonly ca?: string;
   /** Namespace of the sandboxes: the rights in it are reviewed. @default no review */
   readonly namespace?: string;
+  /** The gateway's id: rights to some objects are given by their names, which contain it. @default openshell */
+  readonly gatewayId?: string;
   /** `host:port` where somebody listens and which a NetworkPolicy keeps this process from. @default not tried */
   readonly fenced?: string;
   /** Milliseconds for the whole of it. @default 60000 */
@@ -30,7 +32,7 @@ const dayMs = 86_400_000;
 /** Each thing that was looked at, in order; nothing is left out because something before it was wrong. */
 export async function selfTest(options: SelfTestOptions): Promise<Finding[]> {
   const signal = AbortSignal.timeout(options.timeoutMs ?? 60_000);
-  const { endpoint, tls, ca, namespace, fenced } = options;
+  const { endpoint, tls, ca, namespace, gatewayId = "openshell", fenced } = options;
   const authority = ca !== undefined && existsSync(ca) ? readFileSync(ca) : undefined;
   const findings: Finding[] = [];
   const look = async (what: string, at: () => Promise<Finding[]>) => {
@@ -39,7 +41,7 @@ export async function selfTest(options: SelfTestOptions): Promise<Finding[]> {
   if (tls === true) await look(`certificate of ${endpoint}`, async () => [await certificateOf(endpoint, authority)]);
   const channel = tls === true ? credentials.createSsl(authority) : credentials.createInsecure();
   await look(`health of ${endpoint}`, async () => [await healthOf(endpoint, channel)]);
-  if (namespace !== undefined) await look("rights", () => reviewCluster({ namespace, signal }));
+  if (namespace !== undefined) await look("rights", () => reviewCluster({ namespace, gatewayId, signal }));
   if (fenced !== undefined) await look("NetworkPolicy", async () => [await fenceOf(fenced, signal)]);
   return findings;
 }

@@ -1,3 +1,5 @@
+import { driverLeaseName, networkPolicyName } from "./names.ts";
+
 /**
  * What the gateway's ServiceAccount may do: the chart prints its Role and ClusterRole from this table, and a test compares it with the calls
  * that the driver was seen to make. A verb that is not here is not granted.
@@ -10,8 +12,11 @@ export interface Permission {
   readonly group: string;
   readonly resources: readonly string[];
   readonly verbs: readonly Verb[];
-  /** Names the verbs are confined to, where the API allows it (never for create, list and watch). */
-  readonly resourceNames?: readonly string[];
+  /**
+   * Names that the verbs are confined to.
+   * @default any name: it is not known beforehand, or the verb is create, list or watch, which no name can confine
+   */
+  readonly names?: (gatewayId: string) => readonly string[];
   /** Why the driver needs it. */
   readonly why: string;
 }
@@ -45,8 +50,15 @@ export const sandboxNamespacePermissions: readonly Permission[] = [
   {
     group: "networking.k8s.io",
     resources: ["networkpolicies"],
-    verbs: ["list", "watch", "create", "patch"],
+    verbs: ["list", "watch", "create"],
     why: "the two fences of the namespace, and foreign policies that would open them",
+  },
+  {
+    group: "networking.k8s.io",
+    resources: ["networkpolicies"],
+    verbs: ["patch"],
+    names: (gatewayId) => [networkPolicyName("workload", gatewayId), networkPolicyName("supervisor", gatewayId)],
+    why: "a fence that somebody changed is put back; nobody else's policy can be touched",
   },
   {
     group: "",
@@ -57,8 +69,21 @@ export const sandboxNamespacePermissions: readonly Permission[] = [
   {
     group: "coordination.k8s.io",
     resources: ["leases"],
-    verbs: ["get", "create", "patch"],
+    verbs: ["create"],
     why: "one driver writes at a time",
+  },
+  {
+    group: "coordination.k8s.io",
+    resources: ["leases"],
+    verbs: ["get", "patch"],
+    names: (gatewayId) => [driverLeaseName(gatewayId)],
+    why: "the driver's lease is taken, renewed and given back",
+  },
+  {
+    group: "",
+    resources: ["namespaces"],
+    verbs: ["get"],
+    why: "the UID range on clusters that assign one; in a Role it is this namespace and no other",
   },
 ];
 
@@ -87,11 +112,5 @@ export const clusterPermissions: readonly Permission[] = [
     resources: ["nodes"],
     verbs: ["list"],
     why: "allocatable GPUs are checked when a sandbox asks for one",
-  },
-  {
-    group: "",
-    resources: ["namespaces"],
-    verbs: ["get"],
-    why: "the namespace's UID range on clusters that assign one",
   },
 ];

@@ -1,0 +1,201 @@
+/** What the gateway's ServiceAccount may do on a real cluster: what the driver needs, and nothing to anybody else (decision 40). */
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { clusterPermissions, type Permission, sandboxNamespacePermissions } from "../manifests/permissions.ts";
+import { apply, type Caller, callerWith, cleanUp, describeOnCluster, kubectl, list, tryKubectl } from "./_cluster.ts";
+import { helmPrograms, type Rendered, render } from "./_helm.ts";
+
+vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
+
+const namespace = `openshell-rights-${process.pid}`;
+const sandboxes = `${namespace}-sandboxes`;
+const gatewayId = "blue";
+
+interface Rule {
+  readonly verbs: readonly string[];
+  readonly apiGroups: readonly string[];
+  readonly resources: readonly string[];
+  readonly resourceNames?: readonly string[];
+}
+
+/** One line for each thing that a rule lets its holder do. */
+const rightsOf = (rules: readonly Rule[]) =>
+  rules.flatMap(({ verbs, apiGroups, resources, resourceNames = [""] }) =>
+    apiGroups.flatMap((group) =>
+      resources.flatMap((resource) =>
+        resourceNames.flatMap((name) => verbs.map((verb) => `${verb} ${group}/${resource} ${name}`.trim())),
+      ),
+    ),
+  );
+
+const rightsIn = (table: readonly Permission[]) =>
+  rightsOf(
+    table.map(({ group, resources, verbs, names }) => ({
+      verbs,
+      apiGroups: [group],
+      resources,
+      ...(names === undefined ? {} : { resourceNames: names(gatewayId) }),
+    })),
+  );
+
+const core = (where: string) => `/api/v1/namespaces/${where}`;
+const of = (group: string, where: string) => `/apis/${group}/namespaces/${where}`;
+const rbac = "rbac.authorization.k8s.io/v1";
+const named = (name: string) => ({ metadata: { name } });
+const everything = [{ apiGroups: ["*"], resources: ["*"], verbs: ["*"] }];
+
+describeOnCluster("the gateway's ServiceAccount", () => {
+  let asGateway: Caller;
+  let asNobody: Caller;
+  let objects: Rendered[];
+
+  beforeAll(() => {
+    const values = { gatewayConfig: { "openshell.drivers.kubernetes": { gateway_id: gatewayId } } };
+    const rights = /^(ServiceAccount|(Cluster)?Role(Binding)?)$/;
+    objects = render(helmPrograms[0] ?? "", { presets: ["conformance", "argocd"], namespace, values }).filter(
+      ({ kind }) => rights.test(kind),
+    );
+    for (const name of [namespace, sandboxes]) kubectl(["create", "namespace", name]);
+    expect(apply(objects).stderr).toBe("");
+    kubectl(["create", "serviceaccount", "nobody", "-n", namespace]);
+    const caller = (account: string) => callerWith(kubectl(["create", "token", account, "-n", namespace]).trim());
+    asGateway = caller("openshell");
+    asNobody = caller("nobody");
+  });
+
+  afterAll(() =>
+    cleanUp(
+      () => tryKubectl(["delete", "--ignore-not-found", "--wait=false", "-f", "-"], list(objects)),
+      () => tryKubectl(["delete", "namespace", "--ignore-not-found", "--wait=false", namespace, sandboxes]),
+    ),
+  );
+
+  const review = async (as: Caller, where: string) => {
+    const { status, body } = await as("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {
+      spec: { namespace: where },
+    });
+    expect(status).toBe(201);
+    return rightsOf(body.status.resourceRules);
+  };
+  /** What it may do there beyond what every ServiceAccount of the cluster may. */
+  const ownRights = async (where: string) => {
+    const common = new Set(await review(asNobody, where));
+    return (await review(asGateway, where)).filter((right) => !common.has(right)).sort();
+  };
+
+  it("may do every verb of the table in the sandboxes' namespace, and no other", async () => {
+    const wanted = [...rightsIn(sandboxNamespacePermissions), ...rightsIn(clusterPermissions)];
+    expect(await ownRights(sandboxes)).toEqual([...new Set(wanted)].sort());
+  });
+
+  it.each(["kube-system", "default", namespace])("may do in %s what it may do in the whole cluster", async (where) => {
+    expect(await ownRights(where)).toEqual(rightsIn(clusterPermissions).sort());
+  });
+
+  it("is allowed each verb that the driver uses, by the cluster's own answer", () => {
+    const user = `system:serviceaccount:${namespace}:openshell`;
+    const questions = [
+      ...sandboxNamespacePermissions.map((row) => ({ row, where: sandboxes })),
+      ...clusterPermissions.map((row) => ({ row, where: undefined })),
+    ].flatMap(({ row: { group, resources, verbs, names }, where }) =>
+      resources.flatMap((resource) =>
+        verbs.flatMap((verb) =>
+          (names?.(gatewayId) ?? [undefined]).map((name) => ({
+            apiVersion: "authorization.k8s.io/v1",
+            kind: "SubjectAccessReview",
+            metadata: { name: "" },
+            spec: { user, resourceAttributes: { group, resource, verb, namespace: where, name } },
+          })),
+        ),
+      ),
+    );
+    const line = '{.status.allowed} {.spec.resourceAttributes.verb} {.spec.resourceAttributes.resource}{"\\n"}';
+    const answers = kubectl(["create", "-f", "-", "-o", `jsonpath=${line}`], list(questions))
+      .trim()
+      .split("\n");
+    expect(answers.filter((answer) => !answer.startsWith("true "))).toEqual([]);
+    expect(answers).toHaveLength(questions.length);
+  });
+
+  it("writes and deletes a generation's Secret, and holds its Lease, with its own token", async () => {
+    const secrets = `${core(sandboxes)}/secrets`;
+    expect((await asGateway("POST", secrets, { ...named("os-workload-x"), stringData: { a: "b" } })).status).toBe(201);
+    expect((await asGateway("GET", `${secrets}/os-workload-x`)).status, "never read").toBe(403);
+    expect((await asGateway("DELETE", `${secrets}/os-workload-x`)).status).toBe(200);
+    const leases = `${of("coordination.k8s.io/v1", sandboxes)}/leases`;
+    const lease = `openshell-driver-${gatewayId}`;
+    expect((await asGateway("POST", leases, named(lease))).status).toBe(201);
+    expect((await asGateway("PATCH", `${leases}/${lease}`, { spec: { holderIdentity: "x" } })).status).toBe(200);
+    expect((await asGateway("GET", `${leases}/${lease}`)).body.spec).toEqual({ holderIdentity: "x" });
+    expect((await asGateway("GET", core(sandboxes))).body.metadata.name).toBe(sandboxes);
+  });
+
+  describe("attacks", () => {
+    const pod = {
+      ...named("attack"),
+      spec: { containers: [{ name: "x", image: "x", securityContext: { privileged: true } }] },
+    };
+    const binding = {
+      ...named("attack"),
+      roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: "cluster-admin" },
+      subjects: [{ kind: "ServiceAccount", name: "openshell", namespace }],
+    };
+    const attacks = (where: string): [string, string, unknown?][] => [
+      ["GET", `${core(where)}/secrets`],
+      ["GET", `${core(where)}/secrets/openshell-keys`],
+      ["POST", `${core(where)}/secrets`, named("attack")],
+      ["DELETE", `${core(where)}/secrets/openshell-keys`],
+      ["GET", `${core(where)}/pods`],
+      ["POST", `${core(where)}/pods`, pod],
+      ["PATCH", `${core(where)}/pods/attack`, { metadata: { labels: { a: "b" } } }],
+      ["DELETE", `${core(where)}/pods/attack`],
+      ["POST", `${core(where)}/pods/attack/exec?command=id&stdout=true`],
+      ["GET", `${core(where)}/configmaps`],
+      ["POST", `${core(where)}/serviceaccounts/default/token`, { spec: {} }],
+      ["POST", `${of(rbac, where)}/roles`, { ...named("attack"), rules: everything }],
+      ["POST", `${of(rbac, where)}/rolebindings`, binding],
+      ["PATCH", `${of(rbac, where)}/roles/openshell-driver`, { rules: everything }],
+      ["PATCH", `${of("networking.k8s.io/v1", where)}/networkpolicies/attack`, { spec: { podSelector: {} } }],
+      ["DELETE", `${of("networking.k8s.io/v1", where)}/networkpolicies/attack`],
+      ["PATCH", `${of("coordination.k8s.io/v1", where)}/leases/kube-scheduler`, { spec: { holderIdentity: "x" } }],
+      ["DELETE", core(where)],
+      ["PATCH", core(where), { metadata: { labels: { "pod-security.kubernetes.io/enforce": "privileged" } } }],
+    ];
+    const answers = async (of: readonly [string, string, unknown?][]) =>
+      Promise.all(of.map(async ([method, path, body]) => `${(await asGateway(method, path, body)).status} ${path}`));
+    const refused = (of: readonly [string, string, unknown?][]) => of.map(([, path]) => `403 ${path}`);
+
+    it.each(["kube-system", namespace])("%s in vain", async (where) => {
+      expect(await answers(attacks(where))).toEqual(refused(attacks(where)));
+    });
+
+    it("the cluster itself in vain", async () => {
+      const clusterWide: [string, string, unknown?][] = [
+        ["GET", "/api/v1/secrets"],
+        ["GET", "/api/v1/pods"],
+        ["GET", "/api/v1/namespaces"],
+        ["POST", "/api/v1/namespaces", named(`${namespace}-attack`)],
+        ["POST", `/apis/${rbac}/clusterroles`, { ...named(`${namespace}-attack`), rules: everything }],
+        ["POST", `/apis/${rbac}/clusterrolebindings`, { ...binding, ...named(`${namespace}-attack`) }],
+        ["PATCH", `/apis/${rbac}/clusterroles/openshell-driver-${namespace}`, { rules: everything }],
+        ["PATCH", "/api/v1/nodes/none", { metadata: { labels: { a: "b" } } }],
+        ["GET", "/api/v1/nodes/none/proxy/pods"],
+      ];
+      expect(await answers(clusterWide)).toEqual(refused(clusterWide));
+    });
+
+    it("the sandboxes' own namespace in vain, where it does not concern the driver", async () => {
+      const inside: [string, string, unknown?][] = [
+        ["GET", `${core(sandboxes)}/secrets`],
+        ["POST", `${core(sandboxes)}/pods/attack/exec?command=id&stdout=true`],
+        ["PATCH", `${core(sandboxes)}/pods/attack/ephemeralcontainers`, { spec: {} }],
+        ["POST", `${core(sandboxes)}/serviceaccounts/default/token`, { spec: {} }],
+        ["POST", `${of(rbac, sandboxes)}/rolebindings`, binding],
+        ["PATCH", `${of(rbac, sandboxes)}/roles/openshell-driver`, { rules: everything }],
+        ["PATCH", `${of("networking.k8s.io/v1", sandboxes)}/networkpolicies/default-deny`, { spec: {} }],
+        ["GET", `${of("coordination.k8s.io/v1", sandboxes)}/leases/openshell-driver-green`],
+        ["PATCH", core(sandboxes), { metadata: { labels: { "pod-security.kubernetes.io/enforce": "privileged" } } }],
+      ];
+      expect(await answers(inside)).toEqual(refused(inside));
+    });
+  });
+});
