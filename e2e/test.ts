@@ -84,8 +84,8 @@ async function generatedFiles(run: Run): Promise<Case[]> {
   return cases;
 }
 
-/** Tests that want any cluster, beside the code they test; they skip themselves without $OPENSHELL_TEST_KUBECONFIG. */
-const clusterTests = "**/cluster.test.ts";
+/** Tests that want any cluster, beside the code they test: the conformance part runs them. */
+const clusterTests = "**/{cluster,*.cluster}.test.ts";
 
 async function unitTests(run: Run): Promise<Case[]> {
   const progress = stderrProgress();
@@ -126,7 +126,6 @@ async function conformance(run: Run): Promise<Case[]> {
   const config = ["--config", "e2e/vitest.config.ts", ...run.filter];
   try {
     const cases = await vitest(run, "conformance", config, 35 * minute, { OPENSHELL_PROVIDER: provider.name });
-    if (run.filter.length === 0) cases.push(...(await onAnyCluster(run, provider)));
     if (cases.some(({ outcome }) => outcome === "failed")) {
       const logs = join(run.reports, "cluster-logs");
       await provider.collectLogs(logs).then(
@@ -142,14 +141,6 @@ async function conformance(run: Run): Promise<Case[]> {
   }
 }
 
-/** The tests that want any cluster, on the one that is there. */
-async function onAnyCluster(run: Run, provider: ClusterProvider): Promise<Case[]> {
-  const kubeconfig = await provider.kubeconfig().catch(() => undefined);
-  // The suite could not bring a cluster up, and says so itself.
-  if (kubeconfig === undefined) return [];
-  return vitest(run, "cluster", ["cluster.test.ts"], 10 * minute, { OPENSHELL_TEST_KUBECONFIG: kubeconfig });
-}
-
 /** One line, and every test that would have run counts as skipped; in CI, where a cluster is promised, as one failure. */
 async function withoutCluster(run: Run, why: string): Promise<Case[]> {
   run.facts.Cluster = "none";
@@ -157,10 +148,7 @@ async function withoutCluster(run: Run, why: string): Promise<Case[]> {
   if (isCi) {
     return [{ suite: "e2e/suites", name: "a cluster can be had", outcome: "failed", seconds: 0, detail: why }];
   }
-  const skipped = [
-    ...(await listed(run, ["--config", "e2e/vitest.config.ts"])),
-    ...(await listed(run, ["cluster.test.ts"])),
-  ];
+  const skipped = await listed(run, ["--config", "e2e/vitest.config.ts"]);
   return skipped.map(({ name, file }) => ({
     suite: relative(run.root, file),
     name,

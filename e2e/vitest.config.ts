@@ -1,17 +1,41 @@
 import { defineConfig } from "vitest/config";
 
-/** The conformance suite: real clusters, one file after the other, since some files change the gateway's settings or the nodes. */
+const patience = {
+  testTimeout: 180_000,
+  hookTimeout: 300_000,
+  teardownTimeout: 60_000,
+  // CI's machine is shared and its clock is the tests' deadline: one more try, which the output names "(retry x1)".
+  retry: process.env.CI ? 1 : 0,
+};
+
+/**
+ * The conformance suite, on a real cluster. Files run side by side, each worker with a gateway of its own (e2e/support/release.ts);
+ * those in suites/nodes change the nodes under everybody and run when all others have ended, one at a time.
+ */
 export default defineConfig({
   test: {
     root: new URL("..", import.meta.url).pathname,
-    include: ["e2e/suites/**/*.test.ts"],
     globalSetup: ["e2e/support/global-setup.ts"],
-    fileParallelism: false,
     pool: "forks",
-    testTimeout: 180_000,
-    hookTimeout: 300_000,
-    teardownTimeout: 60_000,
-    // CI's machine is shared and its clock is the tests' deadline: one more try, which the output names "(retry x1)".
-    retry: process.env.CI ? 1 : 0,
+    projects: [
+      {
+        test: {
+          ...patience,
+          name: "pairs",
+          include: ["e2e/suites/*.test.ts", "{src,e2e}/**/{cluster,*.cluster}.test.ts"],
+          sequence: { groupOrder: 0 },
+          maxWorkers: 3,
+        },
+      },
+      {
+        test: {
+          ...patience,
+          name: "nodes",
+          include: ["e2e/suites/nodes/*.test.ts"],
+          sequence: { groupOrder: 1 },
+          maxWorkers: 1,
+        },
+      },
+    ],
   },
 });

@@ -15,8 +15,7 @@ let specimen: Pair;
 const ran = new Set<string>();
 
 beforeAll(async () => {
-  suite = await Conformance.open();
-  await suite.configure({ [tables.runtime]: { pod_anti_affinity: "required" } });
+  suite = await Conformance.open({ [tables.runtime]: { pod_anti_affinity: "required" } });
   // The cluster's own Pod Security would refuse some of these before they reach us.
   await podSecurity("privileged");
   const note = (pod: Live<Pod>) => {
@@ -31,7 +30,6 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await podSecurity("restricted");
-  await suite.configure({});
   await suite[Symbol.asyncDispose]();
 });
 

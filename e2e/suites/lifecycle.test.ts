@@ -50,9 +50,10 @@ describe("a sandbox", () => {
     await sandbox.stop();
     await sandbox.until(phase("STOPPED"));
     await suite.pods.until("both Pods to be gone", () => suite.podsOf(sandbox).length === 0);
-    const left = (await objectsOf(sandbox)).map((object) => object.split("/")[0]);
-    expect(left).toContain("pvc");
-    expect(left).not.toContain("secret");
+    // The garbage collector takes the generation's Secrets after its Pods.
+    const kinds = async () => (await objectsOf(sandbox)).map((object) => object.split("/")[0]);
+    await expect.poll(kinds, { timeout: 15_000, interval: 250 }).not.toContain("secret");
+    expect(await kinds()).toContain("pvc");
 
     await sandbox.start();
     await sandbox.ready();

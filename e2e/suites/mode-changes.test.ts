@@ -12,10 +12,7 @@ beforeAll(async () => {
   suite = await Conformance.open();
 });
 
-afterAll(async () => {
-  await suite.configure({});
-  await suite[Symbol.asyncDispose]();
-});
+afterAll(async () => suite[Symbol.asyncDispose]());
 
 /** Every step from one of the three modes to one of the three, in one walk. */
 const walk: readonly Mode[] = [

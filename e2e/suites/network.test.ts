@@ -11,10 +11,7 @@ beforeAll(async () => {
   suite = await Conformance.open();
 });
 
-afterAll(async () => {
-  await suite.configure({});
-  await suite[Symbol.asyncDispose]();
-});
+afterAll(async () => suite[Symbol.asyncDispose]());
 
 /** Addresses that answer anyone who may reach them. */
 async function reachableAddresses(): Promise<[string, number][]> {

@@ -7,10 +7,7 @@ beforeAll(async () => {
   suite = await Conformance.open();
 });
 
-afterAll(async () => {
-  await suite.configure({});
-  await suite[Symbol.asyncDispose]();
-});
+afterAll(async () => suite[Symbol.asyncDispose]());
 
 describe("resources of a pair", () => {
   it("keep both Pods out of QoS class BestEffort without any setting", async () => {

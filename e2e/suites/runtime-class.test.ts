@@ -10,10 +10,7 @@ beforeAll(async () => {
   suite = await Conformance.open();
 });
 
-afterAll(async () => {
-  await suite.configure({});
-  await suite[Symbol.asyncDispose]();
-});
+afterAll(async () => suite[Symbol.asyncDispose]());
 
 const isRunning = (pod: Live<Pod>) => pod.status?.phase === "Running";
 

@@ -23,7 +23,7 @@ import type { Outcome, RunOptions } from "../cluster/exec.ts";
 import type { ClusterProvider } from "../cluster/provider.ts";
 import { selectProvider } from "../cluster/select.ts";
 import { GatewayAccess } from "./gateway-access.ts";
-import { imageValues, install, type Release, sharedRelease } from "./release.ts";
+import { imageValues, install, type Release, workerRelease } from "./release.ts";
 import { TestSandbox } from "./test-sandbox.ts";
 
 declare module "vitest" {
@@ -55,7 +55,10 @@ export interface NewSandbox {
   readonly resources?: JsonObject;
 }
 
-/** What a suite works with: the cluster, and the gateway that all suites share. */
+/** Settings below gatewayConfig, keyed by TOML table. */
+export type Settings = Readonly<Record<string, object>>;
+
+/** What a suite works with: the cluster, and the gateway of its worker. */
 export class Conformance implements AsyncDisposable {
   readonly kubeconfig: string;
   readonly provider: ClusterProvider;
@@ -79,8 +82,11 @@ export class Conformance implements AsyncDisposable {
     this.resources = parts.resources;
   }
 
-  static async open(release: Release = sharedRelease): Promise<Conformance> {
+  /** Installs the worker's gateway with `settings`, whatever an earlier file left, and opens what a suite needs. */
+  static async open(settings: Settings = {}): Promise<Conformance> {
     const kubeconfig = inject("kubeconfig");
+    const release = workerRelease();
+    await installed(kubeconfig, release, settings);
     const provider = await selectProvider(inject("providerName"));
     const kube = await createKubeClient({
       component: "openshell-conformance",
@@ -147,14 +153,9 @@ export class Conformance implements AsyncDisposable {
     );
   }
 
-  /** Installs the shared release with other settings below gatewayConfig, keyed by TOML table. */
-  async configure(tables: Readonly<Record<string, object>>): Promise<void> {
-    await install({
-      kubeconfig: this.kubeconfig,
-      release: this.release,
-      presets: ["conformance"],
-      values: { ...imageValues(inject("gatewayDigest")), gatewayConfig: tables },
-    });
+  /** Installs the release with other settings than it has. */
+  async configure(settings: Settings): Promise<void> {
+    await installed(this.kubeconfig, this.release, settings);
     await this.gateway.reconnect();
   }
 
@@ -173,6 +174,11 @@ export class Conformance implements AsyncDisposable {
     const remove = ["delete", "--ignore-not-found", "--wait", "--timeout=90s", "-f", "-"];
     return { [Symbol.asyncDispose]: async () => void (await this.kubectl(remove, { input: list })) };
   }
+}
+
+async function installed(kubeconfig: string, release: Release, settings: Settings): Promise<void> {
+  const values = { ...imageValues(inject("gatewayDigest")), gatewayConfig: settings };
+  await install({ kubeconfig, release, presets: ["conformance"], values });
 }
 
 /** Settings of the driver's table and of its sandbox_runtime table. */

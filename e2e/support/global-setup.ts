@@ -7,15 +7,14 @@ import { lockCluster } from "../cluster/local/state.ts";
 import { type Progress, stderrProgress } from "../cluster/progress.ts";
 import { selectProvider } from "../cluster/select.ts";
 import "./conformance.ts";
-import { imageValues, install, sharedRelease } from "./release.ts";
 
 /**
- * Cluster, images, RuntimeClasses, chart: everything is there already when an earlier run left it, and is left for the next one. The
- * cluster goes by `node e2e/cluster/main.ts down`.
+ * Cluster, images, RuntimeClasses: everything is there already when an earlier run left it, and is left for the next one. The cluster
+ * goes by `node e2e/cluster/main.ts down`.
  */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const progress = stderrProgress();
-  // Runs share one installation and change its settings.
+  // Runs share the workers' installations and change their settings.
   const turn = await lockCluster(join(cacheDirectory, "conformance"), progress);
   try {
     await prepare(project, progress);
@@ -34,13 +33,12 @@ async function prepare(project: TestProject, progress: Progress): Promise<void> 
   const images = await loadImages(provider, { note: (line) => progress.note(line) });
   await applyObjects(kubeconfig, runtimeClasses());
 
-  progress.note("installing charts/openshell");
   const gatewayDigest = images.find((image) => image.name === "gateway")?.digest ?? "";
-  const values = imageValues(gatewayDigest);
-  await install({ kubeconfig, release: sharedRelease, presets: ["conformance"], values });
   project.provide("gatewayDigest", gatewayDigest);
   project.provide("kubeconfig", kubeconfig);
   project.provide("providerName", provider.name);
+  // For the tests beside the code, which take any cluster.
+  process.env.OPENSHELL_TEST_KUBECONFIG = kubeconfig;
 }
 
 /** The two OCI runtimes that every provider's nodes have; a handler that a cluster lacks makes its tests fail, not pass. */

@@ -20,8 +20,11 @@ export function releaseNamed(name: string): Release {
   return { name, namespace: name, sandboxNamespace: `${name}-sandboxes` };
 }
 
-/** The installation that all suites share. */
-export const sharedRelease = releaseNamed("openshell");
+/** The installation of this test worker: files that run side by side change settings without meeting each other. */
+export function workerRelease(): Release {
+  const worker = process.env.VITEST_POOL_ID ?? "1";
+  return releaseNamed(worker === "1" ? "openshell" : `openshell-${worker}`);
+}
 
 export interface InstallOptions {
   readonly kubeconfig: string;

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { Live, Pod } from "../../src/kube/index.ts";
-import { labels } from "../../src/manifests/names.ts";
-import { Conformance, type Pair, tables } from "../support/conformance.ts";
-import { phase } from "../support/waits.ts";
+import type { Live, Pod } from "../../../src/kube/index.ts";
+import { labels } from "../../../src/manifests/names.ts";
+import { Conformance, type Pair, tables } from "../../support/conformance.ts";
+import { phase } from "../../support/waits.ts";
 
 let suite: Conformance;
 
@@ -10,10 +10,7 @@ beforeAll(async () => {
   suite = await Conformance.open();
 });
 
-afterAll(async () => {
-  await suite.configure({});
-  await suite[Symbol.asyncDispose]();
-});
+afterAll(async () => suite[Symbol.asyncDispose]());
 
 const isPlaced = ({ workload, supervisor }: Pair) =>
   workload.spec?.nodeName !== undefined && supervisor.spec?.nodeName !== undefined;
