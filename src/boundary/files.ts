@@ -7,15 +7,13 @@ import { bytesFields, encodeBytesFrame } from "./bytes-frame.ts";
 import type { ByteChannel } from "./channel.ts";
 import { chunkBytes } from "./protocol.ts";
 import { extractTree } from "./tar-extract.ts";
-import { packTree } from "./tar-pack.ts";
+import { type PackOptions, packTree, treeBytes } from "./tar-pack.ts";
 
-export interface UploadOptions {
+export interface UploadOptions extends PackOptions {
   /** Local file or directory. */
   readonly source: string;
   /** Directory in the sandbox that it is put into; absolute, or relative to the home. */
   readonly destination: string;
-  /** What it is called there. @default the source's base name */
-  readonly name?: string;
   /** Told of bytes sent, tar headers included. */
   readonly progress?: (bytes: number) => void;
 }
@@ -38,11 +36,12 @@ type Request = NonNullable<MessageInitShape<typeof boundary.FilesRequestSchema>[
  * @throws not-found for a missing source; what the runtime refused it with
  */
 export async function upload(channel: ByteChannel, options: UploadOptions): Promise<TransferSummary> {
-  const { stream } = await packTree(options.source, options.name === undefined ? {} : { name: options.name });
+  const sizeHint = BigInt(await treeBytes(options.source, options));
+  const { stream } = await packTree(options.source, options);
   const send = (payload: Request) => channel.write(encodeFrame(boundary.FilesRequestSchema, { payload }));
   let answered = false;
   const sending = async () => {
-    await send({ case: "upload", value: { destination: options.destination } });
+    await send({ case: "upload", value: { destination: options.destination, sizeHint } });
     let sent = 0;
     for await (const value of cut(stream)) {
       if (answered) return;

@@ -1,5 +1,19 @@
 import { randomBytes } from "node:crypto";
-import { chmod, lstat, mkdir, open, realpath, rename, rm, symlink, utimes } from "node:fs/promises";
+import {
+  chmod,
+  cp,
+  lstat,
+  mkdir,
+  open,
+  readdir,
+  realpath,
+  rename,
+  rm,
+  rmdir,
+  symlink,
+  unlink,
+  utimes,
+} from "node:fs/promises";
 import { dirname, join, normalize, posix, sep } from "node:path";
 import { type Header, extract as tarExtract } from "tar-stream";
 import { OpenShellError } from "../common/errors.ts";
@@ -20,7 +34,8 @@ export interface ExtractOptions {
 
 /**
  * Unpacks a tar stream below a directory, which is made when missing. No name leaves the directory, nothing is written through a
- * symbolic link below it, files replace what they find in one step, set-uid bits and owners are dropped.
+ * symbolic link below it, set-uid bits and owners are dropped. The tree is unpacked beside its place and moved there, by renames, only when the
+ * stream has come to its end: one that breaks off changes nothing and leaves nothing.
  * @throws invalid-argument for a name that points outside, failed-precondition where a link or file is in the way
  */
 export async function extractTree(
@@ -28,8 +43,8 @@ export async function extractTree(
   destination: string,
   options: ExtractOptions = {},
 ): Promise<TransferSummary> {
-  const root = await makeRoot(destination);
-  const extraction = new Extraction(root, options);
+  await using root = await makeRoot(destination);
+  await using extraction = await Extraction.begin(root.path, options);
   const archive = tarExtract();
   const fed = feed(chunks, archive);
   // A failing source is told by destroying the archive, which ends the loop below with the same error.
@@ -37,15 +52,19 @@ export async function extractTree(
   try {
     for await (const entry of archive) await extraction.take(entry);
     await fed;
-    return await extraction.finish();
+    const summary = await extraction.finish();
+    root.keep();
+    return summary;
   } catch (error) {
     archive.destroy(error as Error);
     throw error instanceof OpenShellError ? error : explain(error);
   }
 }
 
-class Extraction {
+class Extraction implements AsyncDisposable {
   readonly #root: string;
+  /** Where everything is unpacked until the stream is whole; in the destination, so that its files can be renamed into place. */
+  readonly #staging: string;
   readonly #options: ExtractOptions;
   readonly #tally: Tally = { files: 0, bytes: 0, skipped: [] };
   /** Directories known to be real ones of ours, so that they are looked at once. */
@@ -54,20 +73,40 @@ class Extraction {
   readonly #directories: { readonly path: string; readonly mode: number; readonly mtime: Date }[] = [];
   #top = "";
 
-  constructor(root: string, options: ExtractOptions) {
+  private constructor(root: string, staging: string, options: ExtractOptions) {
     this.#root = root;
+    this.#staging = staging;
     this.#options = options;
-    this.#real.add(root);
+    this.#real.add(staging);
+  }
+
+  static async begin(root: string, options: ExtractOptions): Promise<Extraction> {
+    const staging = join(root, `.openshell-${randomBytes(6).toString("hex")}`);
+    await mkdir(staging, { mode: 0o700 }).catch((error: Error) => {
+      throw explain(Object.assign(error, { path: root }));
+    });
+    return new Extraction(root, staging, options);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await rm(this.#staging, { recursive: true, force: true });
   }
 
   async take(entry: Entry): Promise<void> {
     const { header } = entry;
     const parts = this.#partsOf(header.name);
-    const path = join(this.#root, ...parts);
+    const path = join(this.#staging, ...parts);
+    if (parts.length === 0 && header.type !== "directory") {
+      throw new OpenShellError("invalid-argument", `the archive holds a ${header.type} in place of the destination`);
+    }
     this.#top ||= parts[0] ?? "";
     if (header.type === "directory") {
       await this.#directory(parts);
-      this.#directories.push({ path, mode: modeOf(header, 0o755), mtime: header.mtime ?? new Date() });
+      this.#directories.push({
+        path: join(this.#root, ...parts),
+        mode: modeOf(header, 0o755),
+        mtime: header.mtime ?? new Date(),
+      });
     } else if (header.type === "symlink") {
       await this.#link(parts, path, header.linkname ?? "");
     } else if (header.type === "file" || header.type === "contiguous-file") {
@@ -79,7 +118,10 @@ class Extraction {
     entry.resume();
   }
 
+  /** Moves what came to its place, after a look at everything that could be in the way. */
   async finish(): Promise<TransferSummary> {
+    for await (const _ of moves(this.#staging, this.#root));
+    for await (const { from, to } of moves(this.#staging, this.#root)) await move(from, to);
     for (const { path, mode, mtime } of this.#directories.reverse()) {
       await chmod(path, mode);
       await utimes(path, mtime, mtime);
@@ -98,9 +140,9 @@ class Extraction {
     return parts;
   }
 
-  /** Makes the directories below the root, refusing to go through a link or file. */
+  /** Makes the directories below the staging one, refusing to go through a link or file. */
   async #directory(parts: readonly string[]): Promise<void> {
-    let path = this.#root;
+    let path = this.#staging;
     for (const part of parts) {
       path = join(path, part);
       if (this.#real.has(path)) continue;
@@ -108,10 +150,7 @@ class Extraction {
         if (error.code !== "EEXIST") throw error;
       });
       if (!(await lstat(path)).isDirectory()) {
-        throw new OpenShellError(
-          "failed-precondition",
-          `${path} is in the way: it is no directory, and links are not followed`,
-        );
+        throw inTheWay(join(this.#root, ...parts));
       }
       this.#real.add(path);
     }
@@ -125,40 +164,87 @@ class Extraction {
       return;
     }
     await this.#directory(parts.slice(0, -1));
-    await this.#replace(path, (temporary) => symlink(target, temporary));
+    await removeIfThere(path);
+    await symlink(target, path);
     this.#tally.files += 1;
   }
 
   async #file(path: string, entry: Entry): Promise<void> {
     const { header } = entry;
-    await this.#replace(path, async (temporary) => {
-      const file = await open(temporary, "wx", 0o600);
-      try {
-        for await (const chunk of entry as AsyncIterable<Uint8Array>) {
-          await file.writeFile(chunk);
-          this.#tally.bytes += chunk.length;
-        }
-        await file.chmod(modeOf(header, 0o644));
-        const mtime = header.mtime ?? new Date();
-        await file.utimes(mtime, mtime);
-      } finally {
-        await file.close();
+    // A name that comes twice: the later one counts, as tar has it.
+    await removeIfThere(path);
+    const file = await open(path, "wx", 0o600);
+    try {
+      for await (const chunk of entry as AsyncIterable<Uint8Array>) {
+        await file.writeFile(chunk);
+        this.#tally.bytes += chunk.length;
       }
-    });
+      await file.chmod(modeOf(header, 0o644));
+      const mtime = header.mtime ?? new Date();
+      await file.utimes(mtime, mtime);
+    } finally {
+      await file.close();
+    }
     this.#tally.files += 1;
   }
+}
 
-  /** Writes beside the place and renames, so that nobody sees half a file and a failure leaves what was there. */
-  async #replace(path: string, write: (temporary: string) => Promise<void>): Promise<void> {
-    const temporary = join(dirname(path), `.openshell-${randomBytes(6).toString("hex")}`);
+interface Move {
+  readonly from: string;
+  readonly to: string;
+}
+
+/**
+ * What has to be moved so that the tree `from` lies over the tree `to`: a directory that is not there yet as a whole, others entry by entry.
+ * @throws failed-precondition where a directory meets something else
+ */
+async function* moves(from: string, to: string): AsyncGenerator<Move, void, undefined> {
+  for (const entry of await readdir(from, { withFileTypes: true })) {
+    const move = { from: join(from, entry.name), to: join(to, entry.name) };
+    const there = await lstatIfThere(move.to);
+    if (entry.isDirectory() && there?.isDirectory()) yield* moves(move.from, move.to);
+    else if (there !== undefined && entry.isDirectory()) throw inTheWay(move.to);
+    else if (there?.isDirectory()) {
+      throw new OpenShellError("failed-precondition", `${move.to} is in the way: it is a directory`);
+    } else yield move;
+  }
+}
+
+/** Renames, or copies where another file system is mounted below the destination; each file appears in one step. */
+async function move(from: string, to: string): Promise<void> {
+  try {
+    await rename(from, to);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EXDEV") throw error;
+    const temporary = join(dirname(to), `.openshell-${randomBytes(6).toString("hex")}`);
     try {
-      await write(temporary);
-      await rename(temporary, path);
-    } catch (error) {
-      await rm(temporary, { force: true });
-      throw error;
+      await cp(from, temporary, { recursive: true, verbatimSymlinks: true, preserveTimestamps: true });
+      await rename(temporary, to);
+    } catch (failure) {
+      await rm(temporary, { recursive: true, force: true });
+      throw failure;
     }
   }
+}
+
+async function removeIfThere(path: string): Promise<void> {
+  await unlink(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== "ENOENT") throw error;
+  });
+}
+
+function lstatIfThere(path: string) {
+  return lstat(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT") return undefined;
+    throw error;
+  });
+}
+
+function inTheWay(path: string): OpenShellError {
+  return new OpenShellError(
+    "failed-precondition",
+    `${path} is in the way: it is no directory, and links are not followed`,
+  );
 }
 
 function modeOf(header: Header, fallback: number): number {
@@ -173,11 +259,35 @@ async function feed(chunks: AsyncIterable<Uint8Array>, archive: ReturnType<typeo
   archive.end(undefined);
 }
 
-async function makeRoot(destination: string): Promise<string> {
+/** The destination, made when missing, and what takes away again what was made of it unless it is kept. */
+async function makeRoot(destination: string) {
+  let path: string;
+  let first: string | undefined;
   try {
-    await mkdir(destination, { recursive: true });
-    return await realpath(destination);
+    first = await mkdir(destination, { recursive: true });
+    path = await realpath(destination);
   } catch (error) {
     throw explain(error);
   }
+  let kept = first === undefined;
+  return {
+    path,
+    keep() {
+      kept = true;
+    },
+    async [Symbol.asyncDispose]() {
+      if (kept || first === undefined) return;
+      const highest = await realpath(first);
+      for (let at = path; at.startsWith(highest); at = dirname(at)) {
+        // Somebody else's file in it keeps it.
+        if (
+          !(await rmdir(at).then(
+            () => true,
+            () => false,
+          ))
+        )
+          return;
+      }
+    },
+  };
 }

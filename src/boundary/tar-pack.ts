@@ -1,3 +1,4 @@
+import type { Stats } from "node:fs";
 import { constants } from "node:fs";
 import { lstat, open, readdir, readlink, realpath } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
@@ -9,6 +10,8 @@ type NewHeader = Parameters<Pack["entry"]>[0];
 export interface PackOptions {
   /** Name of the root entry. @default the source's base name */
   readonly name?: string;
+  /** Which entries below the source are packed, by their path relative to it. @default all */
+  readonly only?: (path: string) => boolean;
 }
 
 /**
@@ -21,7 +24,7 @@ export async function packTree(source: string, options: PackOptions = {}) {
   const root = options.name ?? (basename(absolute) || "root");
   const tally: Tally = { files: 0, bytes: 0, skipped: [] };
   const archive = tarPack();
-  addTree(archive, absolute, root, tally).then(
+  addTree(archive, walk(absolute, options.only), root, tally).then(
     () => archive.finalize(),
     (error: unknown) => archive.destroy(error as Error),
   );
@@ -32,22 +35,54 @@ export async function packTree(source: string, options: PackOptions = {}) {
   };
 }
 
-async function addTree(archive: Pack, path: string, name: string, tally: Tally): Promise<void> {
+/**
+ * Bytes of file content that `packTree` would pack now.
+ * @throws not-found when the source does not exist
+ */
+export async function treeBytes(source: string, { only }: PackOptions = {}): Promise<number> {
+  let bytes = 0;
+  try {
+    for await (const { stat } of walk(source, only)) if (stat.isFile()) bytes += stat.size;
+  } catch (error) {
+    throw explain(error);
+  }
+  return bytes;
+}
+
+interface Found {
+  readonly path: string;
+  /** Relative to the source; "" for the source itself. */
+  readonly relative: string;
+  readonly stat: Stats;
+}
+
+/** The source and what is below it, directories before their entries, entries by name. */
+async function* walk(path: string, only: PackOptions["only"], relative = ""): AsyncGenerator<Found, void, undefined> {
   const stat = await lstat(path);
-  const header = { name, mode: stat.mode & 0o7777, mtime: stat.mtime };
-  if (stat.isDirectory()) {
-    await addEntry(archive, { ...header, name: `${name}/`, type: "directory" });
-    for (const child of (await readdir(path)).sort())
-      await addTree(archive, join(path, child), `${name}/${child}`, tally);
-  } else if (stat.isSymbolicLink()) {
-    await addEntry(archive, { ...header, type: "symlink", linkname: await readlink(path) });
-    tally.files += 1;
-  } else if (stat.isFile()) {
-    await addFile(archive, path, { ...header, type: "file", size: stat.size });
-    tally.files += 1;
-    tally.bytes += stat.size;
-  } else {
-    tally.skipped.push(`${name}: not a file, directory or symbolic link`);
+  yield { path, relative, stat };
+  if (!stat.isDirectory()) return;
+  for (const child of (await readdir(path)).sort()) {
+    const below = relative === "" ? child : `${relative}/${child}`;
+    if (only?.(below) ?? true) yield* walk(join(path, child), only, below);
+  }
+}
+
+async function addTree(archive: Pack, found: AsyncIterable<Found>, root: string, tally: Tally): Promise<void> {
+  for await (const { path, relative, stat } of found) {
+    const name = relative === "" ? root : `${root}/${relative}`;
+    const header = { name, mode: stat.mode & 0o7777, mtime: stat.mtime };
+    if (stat.isDirectory()) {
+      await addEntry(archive, { ...header, name: `${name}/`, type: "directory" });
+    } else if (stat.isSymbolicLink()) {
+      await addEntry(archive, { ...header, type: "symlink", linkname: await readlink(path) });
+      tally.files += 1;
+    } else if (stat.isFile()) {
+      await addFile(archive, path, { ...header, type: "file", size: stat.size });
+      tally.files += 1;
+      tally.bytes += stat.size;
+    } else {
+      tally.skipped.push(`${name}: not a file, directory or symbolic link`);
+    }
   }
 }
 

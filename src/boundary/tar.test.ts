@@ -4,6 +4,7 @@ import {
   lstatSync,
   mkdirSync,
   mkdtempSync,
+  readdirSync,
   readFileSync,
   readlinkSync,
   rmSync,
@@ -13,7 +14,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { type Pack, pack } from "tar-stream";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { extractTree } from "./tar-extract.ts";
@@ -150,6 +151,61 @@ describe("a hostile tar stream", () => {
   it("brings no set-uid bit", async () => {
     await extractTree(crafted([{ name: "x", mode: 0o6755 }, "x"]), destination());
     expect(statSync(join(destination(), "x")).mode & 0o7777).toBe(0o755);
+  });
+
+  it.each([
+    ["a directory where a file is to go", [{ name: "d/x" }, "new"], "d/x/y"],
+    ["a file where a directory is to go", [{ name: "d/x/z" }, "new"], "d/x"],
+  ] as const)("that meets %s changes nothing at all", async (_, blocked, there) => {
+    mkdirSync(dirname(join(destination(), there)), { recursive: true });
+    writeFileSync(join(destination(), there), "old");
+    writeFileSync(join(destination(), "a"), "old");
+    const stream = crafted([{ name: "a" }, "new"], [{ name: "b" }, "new"], [...blocked]);
+    await expect(extractTree(stream, destination())).rejects.toMatchObject({
+      code: "failed-precondition",
+      message: `${join(destination(), "d/x")} is in the way: ${there === "d/x" ? "it is no directory, and links are not followed" : "it is a directory"}`,
+    });
+    expect(readFileSync(join(destination(), "a"), "utf8")).toBe("old");
+    expect(readdirSync(destination()).sort()).toEqual(["a", "d"]);
+  });
+
+  it("that breaks off in a later file changes nothing of what was there and leaves nothing of its own", async () => {
+    mkdirSync(join(destination(), "d"), { recursive: true });
+    writeFileSync(join(destination(), "d/a"), "old");
+    async function* broken() {
+      yield* crafted([{ name: "d/a" }, "new"], [{ name: "d/e/b" }, "new"]);
+      throw new Error("the line went dead");
+    }
+    async function* cutBeforeTheEnd() {
+      const chunks: Uint8Array[] = [];
+      for await (const chunk of crafted([{ name: "d/a" }, "new"], [{ name: "d/e/b" }, "x".repeat(5_000)]))
+        chunks.push(chunk);
+      yield Buffer.concat(chunks).subarray(0, 3_000);
+      throw new Error("the line went dead");
+    }
+    for (const stream of [broken(), cutBeforeTheEnd()]) {
+      await expect(extractTree(stream, destination())).rejects.toThrow();
+      expect(readFileSync(join(destination(), "d/a"), "utf8")).toBe("old");
+      expect([readdirSync(destination()), readdirSync(join(destination(), "d"))]).toEqual([["d"], ["a"]]);
+    }
+    rmSync(destination(), { recursive: true });
+    await expect(extractTree(broken(), join(destination(), "x/y"))).rejects.toThrow();
+    expect(existsSync(destination())).toBe(false);
+  });
+
+  it("lays a tree over one that is there, file by file", async () => {
+    mkdirSync(join(destination(), "d/e"), { recursive: true });
+    writeFileSync(join(destination(), "d/mine"), "stays");
+    writeFileSync(join(destination(), "d/e/both"), "old");
+    const stream = crafted(
+      [{ name: "d/e/both" }, "new"],
+      [{ name: "d/f/only" }, "new"],
+      [{ name: "d/e/both" }, "newer"],
+    );
+    await extractTree(stream, destination());
+    const read = (path: string) => readFileSync(join(destination(), path), "utf8");
+    expect(["d/mine", "d/e/both", "d/f/only"].map(read)).toEqual(["stays", "newer", "new"]);
+    expect(readdirSync(destination())).toEqual(["d"]);
   });
 
   it("that ends early is data loss and leaves no half file", async () => {

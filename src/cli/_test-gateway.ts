@@ -178,7 +178,10 @@ export class TestGateway implements AsyncDisposable {
     const chunks: Uint8Array[] = [];
     let destination = "";
     for await (const { payload } of decodeFrames(boundary.FilesRequestSchema, bytes)) {
-      if (payload.case === "upload") ({ destination } = payload.value);
+      if (payload.case === "upload") {
+        ({ destination } = payload.value);
+        this.#note("upload", payload.value);
+      }
       if (payload.case === "data") chunks.push(payload.value);
       if (payload.case === "end") {
         this.uploads.set(destination, Buffer.concat(chunks));

@@ -14,7 +14,7 @@ export const exitCodeTable = [
   [
     "execFailed",
     125,
-    "`sandbox exec` only: the command was not run, or its exit is unknown; every other code is the command's own",
+    "`sandbox exec`, and `sandbox create` when it waits for the end of its command: the command was not run, or its exit is unknown; every other code is the command's own",
   ],
   ["interrupted", 130, "interrupted from the keyboard (128 + SIGINT)"],
 ] as const;

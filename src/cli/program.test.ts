@@ -1,7 +1,8 @@
-import { readdir, readFile, stat, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { execFileSync } from "node:child_process";
+import { mkdir, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { PassThrough } from "node:stream";
-import { pack } from "tar-stream";
+import { extract, pack } from "tar-stream";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type Outcome, type RunOptions, TestGateway, TestUser } from "./_test-gateway.ts";
 
@@ -250,16 +251,55 @@ describe("sandbox create", () => {
         'openshell: the sandbox "box" failed: RuntimeClassNotFound: there is no RuntimeClass kata\n',
       ),
     });
-    gateway.script = [["PROVISIONING"], ["ERROR"]];
-    expect((await openshell("sandbox create --name other -- false")).stderr).toContain("failed: exit code 3");
   });
 
-  it("waits for the end of the main process with --until ended, and fails when that fails", async () => {
-    gateway.script = [["PROVISIONING"], ["READY"], ["COMPLETED"]];
-    expect((await openshell("sandbox create --until ended -- true")).stdout).toContain("COMPLETED");
-    gateway.script = [["PROVISIONING"], ["READY"], ["ERROR", "MainProcessFailed: exit code 3"]];
-    expect((await openshell("sandbox create --name f --until ended -- false")).code).toBe(8);
-    expect(await openshell("sandbox create --until ended")).toMatchObject({ code: 2 });
+  describe("with a command, in the foreground", () => {
+    it("has the command's exit code, though the sandbox was READY meanwhile", async () => {
+      gateway.script = [["PROVISIONING"], ["READY"], ["ERROR", "MainProcessFailed: exit code 3"]];
+      const { code, stdout } = await openshell("sandbox create --name box -- false");
+      expect(code).toBe(3);
+      expect(stdout).toContain("MainProcessFailed");
+      gateway.script = [["PROVISIONING"], ["ERROR"]];
+      expect((await openshell("sandbox create --name at-once -- false")).code).toBe(3);
+      expect((await openshell("sandbox create --name asked --until ended -- false")).code).toBe(3);
+      gateway.script = [["PROVISIONING"], ["READY"], ["COMPLETED"]];
+      expect(await openshell("sandbox create -- true")).toMatchObject({
+        code: 0,
+        stdout: expect.stringContaining("COMPLETED"),
+      });
+    });
+
+    it("ends with a code of its own when the command was not run or its exit is unknown", async () => {
+      gateway.script = [["PROVISIONING"], ["STOPPED"]];
+      expect((await openshell("sandbox create --name box -- sleep 9")).code).toBe(125);
+      expect(await openshell("sandbox create --name box -- true")).toMatchObject({
+        code: 125,
+        stderr: "openshell: sandbox box exists\n",
+      });
+      expect((await openshell("sandbox create --env A -- true")).code).toBe(125);
+      gateway.script = [["PROVISIONING"]];
+      expect((await openshell("sandbox create --timeout 0.2 -- true")).code).toBe(125);
+    });
+
+    it("uploads before it waits for the end", async () => {
+      await writeFile(join(user.home, "notes.txt"), "hello");
+      gateway.script = [["PROVISIONING"], ["READY"]];
+      const running = openshell(
+        `sandbox create --name box --upload ${join(user.home, "notes.txt")}:in -- wc in/notes.txt`,
+      );
+      while (!gateway.uploads.has("in") || gateway.watchers === 0)
+        await new Promise((resolve) => setImmediate(resolve));
+      gateway.put("box", "COMPLETED", "", 0);
+      expect((await running).code).toBe(0);
+    });
+
+    it("waits for READY only, or for nothing, where it was told so", async () => {
+      gateway.script = [["PROVISIONING"], ["READY"]];
+      expect((await openshell("sandbox create --until ready -- sleep 9")).code).toBe(0);
+      expect((await openshell("sandbox create --name other --detach -- sleep 9")).code).toBe(0);
+      expect((await openshell("sandbox create --name other --until ready -- sleep 9")).code).toBe(7);
+      expect(await openshell("sandbox create --until ended")).toMatchObject({ code: 2 });
+    });
   });
 
   it("gives up after --timeout, says how far the sandbox is and leaves it", async () => {
@@ -430,6 +470,110 @@ describe("sandbox upload and download", () => {
     expect([code, stdout]).toEqual([0, "Uploaded 1 file (5 B) to /sandbox/docs in box.\n"]);
     expect(gateway.requests[0]?.request).toMatchObject({ sandbox: "box", serviceId: "openshell.boundary.v1/files" });
     expect(gateway.uploads.get("docs")?.toString()).toContain("notes.txt");
+  });
+
+  describe("of a git work tree", () => {
+    let tree: string;
+    const git = (at: string, ...args: string[]) => execFileSync("git", ["-C", at, ...args], { stdio: "pipe" });
+    const put = async (path: string, text = "x") => {
+      await mkdir(dirname(join(tree, path)), { recursive: true });
+      await writeFile(join(tree, path), text);
+    };
+    /** Names in the archive that the gateway got, directories with a slash. */
+    const uploaded = async () => {
+      const archive = extract();
+      const names: string[] = [];
+      archive.end(gateway.uploads.get("."));
+      for await (const entry of archive) {
+        names.push(entry.header.name);
+        entry.resume();
+      }
+      return names;
+    };
+    const env = { PATH: process.env.PATH ?? "" };
+
+    beforeEach(async () => {
+      tree = join(user.home, "tree");
+      await put(".gitignore", "*.log\n/secret.env\nbuild/\n");
+      await put("secret.env");
+      await put("src/main.ts");
+      await put("src/.gitignore", "generated/\n!kept.log\n");
+      await put("src/generated/a.ts");
+      await put("src/kept.log");
+      await put("src/trace.log");
+      await put("build/out.js");
+      await put("tracked.log");
+      await put("gone.txt");
+      git(user.home, "init", "-q", "tree");
+      git(tree, "add", "-f", "tracked.log", "gone.txt");
+      await rm(join(tree, "gone.txt"));
+    });
+
+    it("takes what git would keep, and says what it left out", async () => {
+      const { code, stderr } = await openshell(`sandbox upload box ${tree}`, { env });
+      expect(code).toBe(0);
+      expect(await uploaded()).toEqual([
+        "tree/",
+        "tree/.gitignore",
+        "tree/src/",
+        "tree/src/.gitignore",
+        "tree/src/kept.log",
+        "tree/src/main.ts",
+        "tree/tracked.log",
+      ]);
+      expect(stderr).toMatch(/left out .git and 4 more, as git does; --no-git-ignore takes everything\n$/);
+    });
+
+    it("knows the rules of the directories above, and a repository inside has its own", async () => {
+      await put("src/inner/own.log");
+      await put("src/inner/.gitignore", "*.tmp");
+      await put("src/inner/a.tmp");
+      git(tree, "init", "-q", "src/inner");
+      await openshell(`sandbox upload box ${join(tree, "src")}`, { env });
+      expect(await uploaded()).toEqual([
+        "src/",
+        "src/.gitignore",
+        "src/inner/",
+        "src/inner/.gitignore",
+        "src/inner/own.log",
+        "src/kept.log",
+        "src/main.ts",
+      ]);
+    });
+
+    it("takes everything with --no-git-ignore, and a directory that is ignored itself when it is named", async () => {
+      await openshell(`sandbox upload box ${tree} --no-git-ignore`, { env });
+      expect(await uploaded()).toEqual(expect.arrayContaining(["tree/secret.env", "tree/build/out.js", "tree/.git/"]));
+      await openshell(`sandbox upload box ${join(tree, "build")}`, { env });
+      expect(await uploaded()).toEqual(["build/", "build/out.js"]);
+    });
+
+    it("uploads nothing when git cannot be asked", async () => {
+      const { code, stderr } = await openshell(`sandbox upload box ${tree}`, { env: { PATH: user.home } });
+      expect([code, stderr]).toEqual([
+        7,
+        `openshell: ${tree} is in a git work tree, and git cannot say what of it is ignored: it is not on the PATH; --no-git-ignore uploads everything\n`,
+      ]);
+      expect(gateway.uploads.size).toBe(0);
+    });
+  });
+
+  it("says how much will come, so that what cannot fit is refused at once", async () => {
+    const tree = join(user.home, "tree");
+    await mkdir(join(tree, "sub"), { recursive: true });
+    await writeFile(join(tree, "a"), "12345");
+    await writeFile(join(tree, "sub", "b"), "678");
+    await openshell(`sandbox upload box ${tree}`);
+    expect(gateway.requests.find(({ method }) => method === "upload")?.request).toMatchObject({ sizeHint: 8n });
+  });
+
+  it("leaves nothing of a download that breaks off, not even the directory that was to be made", async () => {
+    const whole = await tarOf("notes.txt", "x".repeat(5_000));
+    gateway.downloads.set("notes.txt", whole.subarray(0, 2_000));
+    const { code, stderr } = await openshell(`sandbox download box notes.txt ${user.home}/new/deep/`);
+    expect([code, stderr]).toEqual([1, "openshell: the archive is damaged or ended early\n"]);
+    expect((await openshell(`sandbox download box missing ${user.home}/new/deep/`)).code).toBe(3);
+    expect(await readdir(user.home)).toEqual([]);
   });
 
   /** A tar archive with one file. */

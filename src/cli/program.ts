@@ -29,7 +29,7 @@ export async function run(argv: readonly string[], terminal: Terminal, version: 
   const { own, command } = splitCommand(argv);
   const outcome = { code: exitCodes.ok as number };
   const program = createProgram(terminal, version, command, outcome);
-  const isExec = own.some((word, index) => word === "exec" && /^(sandbox|sb)$/.test(own[index - 1] ?? ""));
+  const lends = lendsExitCode(own, command);
   try {
     if (own.length === 0) return usage(program);
     await program.parseAsync([...own], { from: "user" });
@@ -39,17 +39,29 @@ export async function run(argv: readonly string[], terminal: Terminal, version: 
       if (error.exitCode === 0) return exitCodes.ok;
       if (error.code === "commander.help") return exitCodes.usage;
       complain(terminal, error.message.replace(/^error: /, "").replace(/\n\((.*)\)$/, " ($1)"));
-      return isExec ? exitCodes.execFailed : exitCodes.usage;
+      return lends ? exitCodes.execFailed : exitCodes.usage;
     }
     if (terminal.signal.aborted) return exitCodes.interrupted;
     const known = OpenShellError.from(error);
     complain(terminal, sentenceOf(known));
     if (program.opts<GlobalOptions>().verbose) terminal.stderr.write(`${traceOf(error)}\n`);
-    return isExec ? exitCodes.execFailed : exitCodeOf(known);
+    return lends ? exitCodes.execFailed : exitCodeOf(known);
   }
 }
 
-/** @param outcome receives the exit code of `sandbox exec` */
+/**
+ * Whether the exit code is that of a command in a sandbox, so that every failure of our own needs a number that says so. Read from the words,
+ * since a command line that cannot be parsed needs it too.
+ */
+function lendsExitCode(own: readonly string[], command: readonly string[] = []): boolean {
+  const verb = own.find((_, index) => /^(sandbox|sb)$/.test(own[index - 1] ?? ""));
+  if (verb !== "create") return verb === "exec";
+  const until = own.indexOf("--until");
+  const untilReady = own.includes("--until=ready") || (until >= 0 && own[until + 1] === "ready");
+  return command.length > 0 && !untilReady && !own.includes("--detach");
+}
+
+/** @param outcome receives the exit code of a command that ran in a sandbox */
 export function createProgram(
   terminal: Terminal,
   version: string,
@@ -117,7 +129,9 @@ export function createProgram(
   sandbox
     .command("create")
     .usage("[options] [-- command...]")
-    .description("create a sandbox, and wait until it is ready; the command after -- is its main process")
+    .description(
+      "create a sandbox and wait until it is ready; the command after -- is its main process, which is waited for, and its exit code is this command's own",
+    )
     .option("-n, --name <name>", "default: the gateway makes one up")
     .option("--from <image>", "container image (default: the operator's)")
     .option("--label <key=value>", "label; may be repeated", collect, [])
@@ -130,16 +144,28 @@ export function createProgram(
     .addOption(new Option("--restart <policy>", "of the main process").choices(Object.keys(restartPolicies)))
     .option("--tty", "give the main process a terminal")
     .option("--no-tty", "give it none (default)")
-    .option("--upload <local[:directory]>", "upload when it is ready; may be repeated", collect, [])
-    .option("--detach", "do not wait")
-    .addOption(
-      new Option("--until <state>", "what to wait for: ready, or that the main process has ended")
-        .choices(Object.keys(createGoals))
-        .default("ready"),
+    .option(
+      "--upload <local[:directory]>",
+      "upload when it is ready, as sandbox upload does; may be repeated",
+      collect,
+      [],
     )
-    .addOption(waitTimeout())
+    .option("--no-git-ignore", "upload also what git ignores")
+    .option("--detach", "do not wait; exit code 0 says that the sandbox was accepted")
+    .addOption(
+      new Option(
+        "--until <state>",
+        "what to wait for: ready, or that the main process has ended (default: ended with a command, else ready)",
+      ).choices(createGoals),
+    )
+    .option(
+      "--timeout <seconds>",
+      "give up waiting after this time; 0 for never (default: 300 until it is ready, and as long as its command takes)",
+    )
     .addOption(output())
-    .action((options) => createSandbox(context(), options, command ?? []));
+    .action(async (options) => {
+      outcome.code = await createSandbox(context(), options, command ?? []);
+    });
   sandbox
     .command("list")
     .alias("ls")
@@ -175,8 +201,11 @@ export function createProgram(
     });
   sandbox
     .command("upload <name> <local> [directory]")
-    .description("copy a file or directory into a directory of the sandbox (default: its home)")
-    .action((name, local, directory) => uploadFiles(context(), name, local, directory));
+    .description(
+      "copy a file or directory into a directory of the sandbox (default: its home); of a git work tree what git does not ignore",
+    )
+    .option("--no-git-ignore", "also what git ignores, and .git itself")
+    .action((name, local, directory, options) => uploadFiles(context(), name, local, directory, options));
   sandbox
     .command("download <name> <path> [local]")
     .description("copy a file or directory of the sandbox to here, or to LOCAL")

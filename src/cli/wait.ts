@@ -16,6 +16,8 @@ export interface WaitGoal {
   readonly failures: readonly string[];
   /** A sandbox that is gone ends the wait well. @default false */
   readonly gone?: boolean;
+  /** So does a main process that ended with an exit code, whichever. @default false */
+  readonly exit?: boolean;
 }
 
 export const untilReady: WaitGoal = {
@@ -23,10 +25,13 @@ export const untilReady: WaitGoal = {
   phases: ["READY", "COMPLETED"],
   failures: ["ERROR", "STOPPED", "DELETING"],
 };
+/** The main process runs, or has ended already. */
+export const untilRun: WaitGoal = { ...untilReady, exit: true };
 export const untilEnded: WaitGoal = {
   text: "done",
   phases: ["COMPLETED"],
   failures: ["ERROR", "STOPPED", "DELETING"],
+  exit: true,
 };
 export const untilStopped: WaitGoal = {
   text: "stopped",
@@ -68,6 +73,7 @@ export async function waitFor(goal: WaitGoal, options: WaitOptions): Promise<San
     for await (const sandbox of follow(options, signal)) {
       last = sandbox;
       if (goal.phases.includes(sandbox.phase)) return sandbox;
+      if (goal.exit && hasEnded(sandbox)) return sandbox;
       if (goal.failures.includes(sandbox.phase)) throw failed(sandbox, goal);
       show(sandbox);
     }
@@ -85,6 +91,11 @@ export async function waitFor(goal: WaitGoal, options: WaitOptions): Promise<San
   } finally {
     progress.clear();
   }
+}
+
+/** The main process is over, and its exit code known. */
+export function hasEnded({ phase, exit_code }: SandboxData): boolean {
+  return phase === "COMPLETED" || (phase === "ERROR" && exit_code !== null);
 }
 
 /** The sandbox at each change, the present state first; ends when it is gone. */

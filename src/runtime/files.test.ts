@@ -69,6 +69,33 @@ describe.skipIf(!isRoot)("files over the boundary", () => {
     });
   });
 
+  it("that break off on the way in leave nothing and change nothing", async () => {
+    const source = join(local, "tree");
+    mkdirSync(join(source, "kept"), { recursive: true });
+    writeFileSync(join(source, "kept/a"), "old");
+    await upload(await supervisor.channel(services.files), { source, destination: "interrupted" });
+    writeFileSync(join(source, "kept/a"), "new");
+    writeFileSync(join(source, "kept/z"), randomBytes(4_000_000));
+    const list = async () =>
+      (await supervisor.exec(["sh", "-c", "cd interrupted && find . -type f && cat tree/kept/a"])).stdout;
+    const before = await list();
+    expect(before).toBe("./tree/kept/a\nold");
+
+    for (const destination of ["interrupted", "made/for/it"]) {
+      const channel = await supervisor.channel(services.files);
+      const progress = (bytes: number) => {
+        if (bytes > 1_000_000) channel.abort(new Error("the user pressed Ctrl-C"));
+      };
+      await expect(upload(channel, { source, destination, progress })).rejects.toThrow();
+    }
+    // The runtime may learn of the end a moment later than this side.
+    await expect.poll(list, { timeout: 5_000 }).toBe(before);
+    await expect
+      .poll(async () => (await supervisor.exec(["ls", "-A"])).stdout, { timeout: 5_000 })
+      .not.toContain("made");
+    expect((await supervisor.exec(["sh", "-c", "find . -name '.openshell-*'"])).stdout).toBe("");
+  });
+
   it("are refused before the first byte when they cannot fit", async () => {
     const channel = await supervisor.channel(services.files);
     const request = { case: "upload", value: { destination: "deep/er", sizeHint: 2n ** 60n } } as const;

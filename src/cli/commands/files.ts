@@ -4,39 +4,54 @@ import { basename, dirname, resolve } from "node:path";
 import { download, services, upload } from "../../boundary/index.ts";
 import type { Connection } from "../connection.ts";
 import type { CommandContext } from "../context.ts";
+import { gitKeeps } from "../git-ignore.ts";
 import { oneLine } from "../output.ts";
 import { openRelay } from "../relay.ts";
 import { write } from "../terminal.ts";
+
+export interface UploadChoice {
+  /** Absolute, or relative to the sandbox's home. @default the home */
+  readonly destination?: string | undefined;
+  /** Leave out what git ignores, where the source is in a git work tree. */
+  readonly gitIgnore: boolean;
+}
 
 export async function uploadFiles(
   context: CommandContext,
   sandbox: string,
   local: string,
   destination: string | undefined,
+  options: Pick<UploadChoice, "gitIgnore">,
 ): Promise<void> {
   using connection = await context.connect();
-  await uploadPath(context, connection, sandbox, local, destination);
+  await uploadPath(context, connection, sandbox, local, { destination, ...options });
 }
 
-/**
- * Uploads `local` into a directory of the sandbox.
- * @param destination absolute, or relative to the sandbox's home. @default the home
- */
+/** Uploads `local` into a directory of the sandbox. */
 export async function uploadPath(
   context: CommandContext,
   { client }: Connection,
   sandbox: string,
   local: string,
-  destination = ".",
+  { destination = ".", gitIgnore }: UploadChoice,
 ): Promise<void> {
   const { terminal, progress } = context;
   const address = { workspace: context.workspace, sandbox, serviceId: services.files };
+  const source = resolve(local);
   try {
+    const keeps = gitIgnore ? await gitKeeps(source, terminal.env) : undefined;
+    const ignored = new Set<string>();
+    const only = (path: string) => {
+      const kept = keeps?.(path) ?? true;
+      if (!kept) ignored.add(path);
+      return kept;
+    };
     const channel = openRelay(client, address, terminal.signal);
     const progressOf = reporter(context, "uploading");
-    const summary = await upload(channel, { source: resolve(local), destination, progress: progressOf });
+    const summary = await upload(channel, { source, destination, only, progress: progressOf });
     progress.clear();
     warnOfSkipped(context, summary.skipped);
+    warnOfIgnored(context, ignored);
     await write(
       terminal.stdout,
       `Uploaded ${countText(summary.files)} (${sizeText(summary.bytes)}) to ${oneLine(summary.path)} in ${oneLine(sandbox)}.\n`,
@@ -99,6 +114,14 @@ function reporter({ terminal, progress }: CommandContext, verb: string): (bytes:
 function warnOfSkipped({ terminal }: CommandContext, skipped: readonly string[]): void {
   for (const one of skipped.slice(0, 10)) terminal.stderr.write(`openshell: left out ${oneLine(one)}\n`);
   if (skipped.length > 10) terminal.stderr.write(`openshell: left out ${skipped.length - 10} more\n`);
+}
+
+function warnOfIgnored({ terminal }: CommandContext, ignored: ReadonlySet<string>): void {
+  if (ignored.size === 0) return;
+  const [first = ""] = ignored;
+  const others = ignored.size === 1 ? "" : ` and ${ignored.size - 1} more`;
+  const what = `${oneLine(first)}${others}`;
+  terminal.stderr.write(`openshell: left out ${what}, as git does; --no-git-ignore takes everything\n`);
 }
 
 function countText(files: number): string {

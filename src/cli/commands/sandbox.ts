@@ -4,11 +4,12 @@ import { openshell } from "../../wire/index.ts";
 import { parseSeconds, parseUpload } from "../arguments.ts";
 import type { Connection } from "../connection.ts";
 import { type CommandContext, outputFormat } from "../context.ts";
+import { exitCodes } from "../exit-codes.ts";
 import { oneLine, printResult, propertiesOf, tableOf } from "../output.ts";
 import { type SandboxData, sandboxColumns, sandboxData, sandboxProperties } from "../sandbox-view.ts";
 import { type CreateOptions, createRequest } from "../spec.ts";
 import { write } from "../terminal.ts";
-import { untilDeleted, untilEnded, untilReady, untilStopped, type WaitGoal, waitFor } from "../wait.ts";
+import { untilDeleted, untilEnded, untilReady, untilRun, untilStopped, type WaitGoal, waitFor } from "../wait.ts";
 import { uploadPath } from "./files.ts";
 
 interface OutputOption {
@@ -24,19 +25,24 @@ interface WaitOption {
 
 export interface SandboxCreateOptions extends CreateOptions, OutputOption {
   readonly detach?: boolean;
-  readonly until: keyof typeof createGoals;
-  readonly timeout: string;
+  /** @default `ended` with a command, else `ready` */
+  readonly until?: (typeof createGoals)[number];
+  /** Seconds, 0 for never. @default 300 until it is ready, and as long as its command takes */
+  readonly timeout?: string;
   readonly upload: readonly string[];
+  /** False with --no-git-ignore. */
+  readonly gitIgnore: boolean;
 }
 
 /** What `sandbox create --until` waits for. */
-export const createGoals = { ready: untilReady, ended: untilEnded } as const;
+export const createGoals = ["ready", "ended"] as const;
 
+/** @returns the exit code: that of the sandbox's command when it was waited for */
 export async function createSandbox(
   context: CommandContext,
   options: SandboxCreateOptions,
   command: readonly string[],
-): Promise<void> {
+): Promise<number> {
   const format = outputFormat(options.output);
   if (options.detach && options.upload.length > 0) {
     throw new OpenShellError("invalid-argument", "--upload needs a sandbox that is ready: leave --detach out");
@@ -44,28 +50,50 @@ export async function createSandbox(
   if (options.until === "ended" && command.length === 0) {
     throw new OpenShellError("invalid-argument", "--until ended needs a command after --: without one nothing ends");
   }
+  const goal = options.until ?? (command.length > 0 ? "ended" : "ready");
+  const deadlines = createDeadlines(options.timeout);
+  const uploads = options.upload.map(parseUpload);
   const request = createRequest(options, context.workspace, command);
   using connection = await context.connect();
   const { sandbox } = await connection.client.createSandbox(request, context.call);
   if (!sandbox?.metadata?.id) throw new OpenShellError("internal", "the gateway made no sandbox and gave no reason");
   let data = sandboxData(sandbox);
-  if (!options.detach) {
-    try {
-      data = (await waitOn(context, connection, data, createGoals[options.until], options.timeout)) ?? data;
-    } catch (error) {
-      if (context.terminal.signal.aborted) {
-        const { name } = data;
-        context.terminal.stderr.write(`The sandbox ${name} goes on; "openshell sandbox delete ${name}" removes it.\n`);
-      }
-      throw error;
+  try {
+    if (!options.detach) {
+      const first = goal === "ended" ? untilRun : untilReady;
+      data = (await waitOn(context, connection, data, first, deadlines.ready())) ?? data;
     }
-    for (const text of options.upload) {
-      const { local, destination } = parseUpload(text);
-      await uploadPath(context, connection, data.name, local, destination);
+    for (const { local, destination } of uploads) {
+      await uploadPath(context, connection, data.name, local, { destination, gitIgnore: options.gitIgnore });
     }
+    if (!options.detach && goal === "ended") {
+      data = (await waitOn(context, connection, data, untilEnded, deadlines.ended())) ?? data;
+    }
+  } catch (error) {
+    if (context.terminal.signal.aborted) {
+      const { name } = data;
+      context.terminal.stderr.write(`The sandbox ${name} goes on; "openshell sandbox delete ${name}" removes it.\n`);
+    }
+    throw error;
   }
   await printResult(context.terminal, format, data, () => tableOf(sandboxColumns(new Date(), false), [data]));
+  return options.detach || goal === "ready" ? exitCodes.ok : (data.exit_code ?? exitCodes.ok);
 }
+
+/** Milliseconds of `--timeout` for each of the two waits, which it bounds together; undefined for no end. */
+function createDeadlines(timeout: string | undefined) {
+  const given = timeout === undefined ? undefined : { ms: parseSeconds("--timeout", timeout) };
+  let startedAt = 0;
+  return {
+    ready() {
+      startedAt = performance.now();
+      return given === undefined ? defaultTimeoutMs : given.ms;
+    },
+    ended: () => given?.ms && Math.max(1, given.ms - Math.round(performance.now() - startedAt)),
+  };
+}
+
+const defaultTimeoutMs = 300_000;
 
 export async function getSandbox(context: CommandContext, name: string, options: OutputOption): Promise<void> {
   const format = outputFormat(options.output);
@@ -116,10 +144,11 @@ async function changeSandbox(
   change: (connection: Connection) => Promise<openshell.SandboxResponse>,
 ): Promise<void> {
   const format = outputFormat(options.output);
+  const timeoutMs = parseSeconds("--timeout", options.timeout);
   using connection = await context.connect();
   const { sandbox } = await change(connection);
   let data = sandbox === undefined ? await fetchSandbox(context, connection, name) : sandboxData(sandbox);
-  if (options.wait) data = (await waitOn(context, connection, data, goal, options.timeout)) ?? data;
+  if (options.wait) data = (await waitOn(context, connection, data, goal, timeoutMs)) ?? data;
   await printResult(context.terminal, format, data, () => tableOf(sandboxColumns(new Date(), false), [data]));
 }
 
@@ -136,12 +165,13 @@ export async function deleteSandboxes(
   if ((names.length === 0) !== (options.all === true)) {
     throw new OpenShellError("invalid-argument", "name the sandboxes to delete, or write --all for every one of them");
   }
+  const timeoutMs = parseSeconds("--timeout", options.timeout);
   using connection = await context.connect();
   const wanted = options.all ? (await fetchSandboxes(context, connection, {})).map(({ name }) => name) : names;
   const failures: OpenShellError[] = [];
   for (const name of wanted) {
     try {
-      await deleteOne(context, connection, name, options);
+      await deleteOne(context, connection, name, { ...options, timeoutMs });
     } catch (error) {
       if (wanted.length === 1 || context.terminal.signal.aborted) throw error;
       failures.push(OpenShellError.from(error));
@@ -154,13 +184,18 @@ export async function deleteSandboxes(
   }
 }
 
-async function deleteOne(context: CommandContext, connection: Connection, name: string, options: DeleteOptions) {
+async function deleteOne(
+  context: CommandContext,
+  connection: Connection,
+  name: string,
+  options: DeleteOptions & { readonly timeoutMs: number | undefined },
+) {
   const { outcome, sandboxId } = await connection.client.deleteSandbox(
     { workspaceScope: context.workspaceScope, name, allowMissing: options.ignoreMissing ?? false },
     context.call,
   );
   if (outcome === openshell.DeletionOutcome.ACCEPTED && options.wait) {
-    await waitOn(context, connection, { name, id: sandboxId }, untilDeleted, options.timeout);
+    await waitOn(context, connection, { name, id: sandboxId }, untilDeleted, options.timeoutMs);
   }
   const accepted = outcome === openshell.DeletionOutcome.ACCEPTED && !options.wait;
   const absent = outcome === openshell.DeletionOutcome.ALREADY_ABSENT;
@@ -199,9 +234,8 @@ function waitOn(
   { client }: Connection,
   sandbox: SandboxData | Pick<SandboxData, "name" | "id">,
   goal: WaitGoal,
-  timeout: string,
+  timeoutMs: number | undefined,
 ): Promise<SandboxData | undefined> {
-  const timeoutMs = parseSeconds("--timeout", timeout);
   return waitFor(goal, {
     client,
     workspace: context.workspace,

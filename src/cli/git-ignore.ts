@@ -1,0 +1,68 @@
+/** What of a directory git would keep: .gitignore, .git/info/exclude and the user's own excludes, as git itself reads them. */
+import { execFile } from "node:child_process";
+import { lstat } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { OpenShellError } from "../common/errors.ts";
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/**
+ * Which paths of an upload are taken, relative to the directory `source`. Undefined where git has no say: for a file, outside of a work tree,
+ * and for a directory that is ignored as a whole, since whoever names it wants it.
+ * @throws failed-precondition when git is needed and cannot be asked: to guess would upload what was to stay here
+ */
+export async function gitKeeps(source: string, env: Environment): Promise<((path: string) => boolean) | undefined> {
+  const stat = await lstatIfThere(source);
+  if (stat?.isDirectory() !== true || !(await isInWorkTree(source))) return undefined;
+  const ignored = await git(source, ["check-ignore", "-q", source], env);
+  if (ignored.code === 0) return undefined;
+  const kept = new Set<string>();
+  await addKept(source, "", kept, env);
+  return (path) => kept.has(path);
+}
+
+async function isInWorkTree(directory: string): Promise<boolean> {
+  for (let at = directory; ; at = dirname(at)) {
+    if ((await lstatIfThere(join(at, ".git"))) !== undefined) return true;
+    if (at === dirname(at)) return false;
+  }
+}
+
+/** Adds files and the directories above them. Another repository inside, submodule or not, is asked for itself. */
+async function addKept(directory: string, prefix: string, kept: Set<string>, env: Environment): Promise<void> {
+  for (const listed of await tracked(directory, env)) {
+    const stat = await lstatIfThere(join(directory, listed));
+    // Deleted, and still in the index.
+    if (stat === undefined) continue;
+    const path = `${prefix}${listed.replace(/\/$/, "")}`;
+    for (let at = path; at !== "." && !kept.has(at); at = dirname(at)) kept.add(at);
+    if (stat.isDirectory()) await addKept(join(directory, listed), `${path}/`, kept, env);
+  }
+}
+
+/** Files that are tracked or could be, relative to `directory`. */
+async function tracked(directory: string, env: Environment): Promise<string[]> {
+  const list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+  const { code, stdout, stderr } = await git(directory, list, env);
+  if (code === 0) return stdout.split("\0").filter((path) => path !== "");
+  const why = code === "ENOENT" ? "it is not on the PATH" : stderr.trim().split("\n")[0];
+  throw new OpenShellError(
+    "failed-precondition",
+    `${directory} is in a git work tree, and git cannot say what of it is ignored: ${why}; --no-git-ignore uploads everything`,
+  );
+}
+
+/** Without the programs that a repository's own configuration could name. */
+function git(directory: string, args: readonly string[], env: Environment) {
+  const all = ["-c", "core.fsmonitor=false", "-C", directory, ...args];
+  const options = { env: { ...env } as NodeJS.ProcessEnv, maxBuffer: 1024 ** 3 };
+  return new Promise<{ code: number | string; stdout: string; stderr: string }>((resolve) => {
+    execFile("git", all, options, (error, stdout, stderr) => {
+      resolve({ code: error === null ? 0 : (error.code ?? 1), stdout, stderr });
+    });
+  });
+}
+
+function lstatIfThere(path: string) {
+  return lstat(path).catch(() => undefined);
+}
