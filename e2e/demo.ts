@@ -6,12 +6,13 @@ import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { z } from "zod";
 import { loadImages } from "../images/load.ts";
 import { referenceOf } from "../images/references.ts";
 import { sleep } from "../src/common/async.ts";
 import { OpenShellError } from "../src/common/errors.ts";
 import { cacheDirectory } from "./cluster/cache.ts";
-import { applyObjects, unpackClients } from "./cluster/clients.ts";
+import { applyObjects, deleteObjects, unpackClients } from "./cluster/clients.ts";
 import { attempt, pasteable, run } from "./cluster/exec.ts";
 import { type Progress, stderrProgress } from "./cluster/progress.ts";
 import type { ClusterProvider } from "./cluster/provider.ts";
@@ -19,6 +20,7 @@ import { selectProvider } from "./cluster/select.ts";
 import { BackgroundForward } from "./demo/forward.ts";
 import { pairOf, pairTable } from "./demo/pair.ts";
 import { imageValues, install, releaseNamed, uninstall } from "./support/release.ts";
+import { runtimeClass } from "./support/runtime-class.ts";
 
 const usage = `usage: npm run demo -- [options]
 
@@ -39,15 +41,25 @@ const forward = new BackgroundForward(directory);
 const memory = join(directory, "cluster.json");
 
 /** Where the demo is, kept from its first step on, so that `--down` removes that and nothing else. */
-interface Home {
-  readonly provider: string;
+const homeSchema = z.object({
+  provider: z.string(),
   /** The cluster was there before the demo, and stays. */
-  readonly wasUp: boolean;
-}
+  wasUp: z.boolean(),
+});
+type Home = z.infer<typeof homeSchema>;
 
 async function remembered(): Promise<Home | undefined> {
   const text = await readFile(memory, "utf8").catch(() => undefined);
-  return text === undefined ? undefined : (JSON.parse(text) as Home);
+  if (text === undefined) return undefined;
+  try {
+    return homeSchema.parse(JSON.parse(text));
+  } catch (cause) {
+    throw new OpenShellError(
+      "data-loss",
+      `${memory} no longer says where the demo is: remove the file and name the cluster with --provider`,
+      { cause },
+    );
+  }
 }
 
 async function remember(provider: ClusterProvider): Promise<void> {
@@ -146,16 +158,12 @@ async function up({ provider, progress, signal }: Demo): Promise<void> {
   );
 }
 
+const demoClasses = [runtimeClass("demo-agent", "crun"), runtimeClass("demo-supervisor", "runc")];
+
 /** Two RuntimeClasses with different OCI runtimes where the nodes are known to have both. */
 async function runtimeClasses(provider: ClusterProvider, kubeconfig: string): Promise<object> {
   if (provider.name !== "local") return {};
-  const runtimeClass = (name: string, handler: string) => ({
-    apiVersion: "node.k8s.io/v1",
-    kind: "RuntimeClass",
-    metadata: { name },
-    handler,
-  });
-  await applyObjects(kubeconfig, [runtimeClass("demo-agent", "crun"), runtimeClass("demo-supervisor", "runc")]);
+  await applyObjects(kubeconfig, demoClasses);
   return { default_runtime_class_name: "demo-agent", supervisor_runtime_class_name: "demo-supervisor" };
 }
 
@@ -218,7 +226,9 @@ async function down({ provider, progress }: Demo, purge: boolean): Promise<void>
     // A cluster that was there before stays; what the demo put into it goes.
     await unpackClients(progress);
     progress.note(`removing the release ${release.name}`);
-    await uninstall(await provider.kubeconfig(), release);
+    const kubeconfig = await provider.kubeconfig();
+    await uninstall(kubeconfig, release);
+    await deleteObjects(kubeconfig, demoClasses);
   }
   if (!staysUp) await provider.down(progress);
   await rm(directory, { recursive: true, force: true });

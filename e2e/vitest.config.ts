@@ -1,4 +1,5 @@
 import { defineConfig } from "vitest/config";
+import { workerReleases } from "./support/release.ts";
 
 const patience = {
   testTimeout: 180_000,
@@ -24,7 +25,7 @@ export default defineConfig({
           name: "pairs",
           include: ["e2e/suites/*.test.ts", "{src,e2e}/**/{cluster,*.cluster}.test.ts"],
           sequence: { groupOrder: 0 },
-          maxWorkers: 3,
+          maxWorkers: workerReleases.length,
         },
       },
       {

@@ -74,6 +74,12 @@ export async function applyObjects(
   );
 }
 
+/** Deletes objects, those that are there, and waits until they are gone. */
+export async function deleteObjects(kubeconfig: string, objects: readonly object[]): Promise<void> {
+  const input = JSON.stringify({ apiVersion: "v1", kind: "List", items: objects });
+  await kubectl(kubeconfig, ["delete", "--ignore-not-found", "--wait", "--timeout=90s", "-f", "-"], { input });
+}
+
 async function exists(file: string): Promise<boolean> {
   return access(file).then(
     () => true,

@@ -7,6 +7,7 @@ import { z } from "zod";
 import { sleep } from "../../src/common/async.ts";
 import { OpenShellError } from "../../src/common/errors.ts";
 import { clients } from "../cluster/clients.ts";
+import { attempt } from "../cluster/exec.ts";
 
 const stateSchema = z.object({ pid: z.int(), port: z.int(), command: z.string() });
 type State = z.infer<typeof stateSchema>;
@@ -53,9 +54,8 @@ export class BackgroundForward {
     const state = await this.#read();
     if (state === undefined) return undefined;
     // The number may belong to another process by now.
-    const command = await readFile(`/proc/${state.pid}/cmdline`, "utf8").catch(() => "");
-    if (command.replaceAll("\0", " ").trim() === state.command) process.kill(state.pid, "SIGTERM");
-    await rm(this.#statePath);
+    if ((await commandOf(state.pid)) === state.command) process.kill(state.pid, "SIGTERM");
+    await rm(this.#statePath, { force: true });
     return state;
   }
 
@@ -94,7 +94,19 @@ export class BackgroundForward {
   async #read(): Promise<State | undefined> {
     const text = await readFile(this.#statePath, "utf8").catch(() => undefined);
     if (text === undefined) return undefined;
-    const parsed = stateSchema.safeParse(JSON.parse(text));
-    return parsed.success ? parsed.data : undefined;
+    try {
+      return stateSchema.parse(JSON.parse(text));
+    } catch {
+      // Cut short by a full disk, or somebody's: the forward that it spoke of, if any, ends with its Pod.
+      return undefined;
+    }
   }
+}
+
+/** Command line of a process, from Linux's own files where there are any; a minimal system has no ps. */
+async function commandOf(pid: number): Promise<string> {
+  const words = await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => undefined);
+  if (words !== undefined) return words.replaceAll("\0", " ").trim();
+  const shown = await attempt("ps", ["-ww", "-o", "command=", "-p", String(pid)]).catch(() => undefined);
+  return shown?.stdout.trim() ?? "";
 }

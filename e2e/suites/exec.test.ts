@@ -3,12 +3,22 @@ import { Conformance, type WorkloadImage } from "../support/conformance.ts";
 import type { TestSandbox } from "../support/test-sandbox.ts";
 
 let suite: Conformance;
+/** One sandbox of each image for all tests: none of them leaves anything that another one sees. */
+const sandboxes = {} as Record<WorkloadImage, TestSandbox>;
 
 beforeAll(async () => {
   suite = await Conformance.open();
+  const make = async (image: WorkloadImage) => {
+    sandboxes[image] = await suite.create({ image });
+    await sandboxes[image].ready();
+  };
+  await Promise.all(images.map(([image]) => make(image)));
 });
 
-afterAll(async () => suite[Symbol.asyncDispose]());
+afterAll(async () => {
+  await Promise.all(Object.values(sandboxes).map((sandbox) => sandbox[Symbol.asyncDispose]()));
+  await suite[Symbol.asyncDispose]();
+});
 
 /** The same requests in the words of each image. */
 interface Words {
@@ -57,12 +67,9 @@ const images: readonly [WorkloadImage, Words][] = [
 describe.each(images)("exec in the %s image", (image, words) => {
   let sandbox: TestSandbox;
 
-  beforeAll(async () => {
-    sandbox = await suite.create({ image });
-    await sandbox.ready();
+  beforeAll(() => {
+    sandbox = sandboxes[image];
   });
-
-  afterAll(async () => sandbox[Symbol.asyncDispose]());
 
   it("hands every argument over as it is", async () => {
     const tricky = ["", " two words ", "$HOME", "`id`", "'\"\\", "*", "-n", "ü→✓", "line\nbreak"];
@@ -140,8 +147,7 @@ describe.each(images)("exec in the %s image", (image, words) => {
 
 describe("exec where there is a shell", () => {
   it("runs a login shell around the command unless asked not to", async () => {
-    await using sandbox = await suite.create({ image: "glibc" });
-    await sandbox.ready();
+    const sandbox = sandboxes.glibc;
     expect((await sandbox.exec(["printenv", "PROFILE_WAS_READ"])).stdout).toBe("yes\n");
     expect((await sandbox.exec(["printenv", "PROFILE_WAS_READ"], { noLoginShell: true })).exitCode).toBe(1);
     const resizing = sandbox.execInteractive(["sh", "-c", "read x; stty size"], { tty: { columns: 80, rows: 24 } });
@@ -151,8 +157,7 @@ describe("exec where there is a shell", () => {
   });
 
   it("carries more output than any buffer holds, unchanged", async () => {
-    await using sandbox = await suite.create();
-    await sandbox.ready();
+    const sandbox = sandboxes.busybox;
     const megabytes = 32;
     const outcome = await sandbox.exec(["sh", "-c", `yes 0123456 | head -c ${megabytes * 1_048_576}`]);
     expect(outcome.stdout.length).toBe(megabytes * 1_048_576);
@@ -160,8 +165,7 @@ describe("exec where there is a shell", () => {
   });
 
   it("does not let the agent look into PID 1", async () => {
-    await using sandbox = await suite.create();
-    await sandbox.ready();
+    const sandbox = sandboxes.busybox;
     const peek = "cat /proc/1/environ; cat /proc/1/mem; ls /proc/1/fd; ls /run/openshell/identity/";
     const outcome = await sandbox.exec(["sh", "-c", `${peek}; true`]);
     expect(outcome.stdout).toBe("");
@@ -170,8 +174,7 @@ describe("exec where there is a shell", () => {
   });
 
   it("reaps what the agent leaves behind", async () => {
-    await using sandbox = await suite.create();
-    await sandbox.ready();
+    const sandbox = sandboxes.busybox;
     await sandbox.exec(["sh", "-c", "for i in 1 2 3 4 5; do (sleep 0.2 &) ; done"]);
     const zombies = () =>
       sandbox.exec(["sh", "-c", "grep -l 'State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l; pidof sleep | wc -w"]);

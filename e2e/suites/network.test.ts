@@ -119,12 +119,21 @@ describe("a namespace whose fence does not hold", () => {
     expect((failed.status?.conditions ?? []).map(({ message }) => message).join()).toContain("someone-elses");
   });
 
-  it("is noticed by the probe when packets really get out", async () => {
+  it("is noticed by the probe when packets really get out, before any agent process ran", async () => {
     await suite.configure({ [tables.runtime]: { tolerated_network_policies: ["someone-elses"] } });
-    await using _open = await suite.applied(openEgress("someone-elses"));
-    await using sandbox = await suite.create({ command: ["sh", "-c", "echo ran > /sandbox/ran; sleep 1000"] });
+    const open = await suite.applied(openEgress("someone-elses"));
+    await using stack = new AsyncDisposableStack();
+    stack.use(open);
+    const sandbox = stack.use(await suite.create({ command: ["sh", "-c", "echo ran >> /sandbox/ran; sleep 1000"] }));
     const failed = await sandbox.until({ ...phase("ERROR", 90_000), test: (now) => phase("ERROR").test(now) === true });
     expect((failed.status?.conditions ?? []).map(({ reason }) => reason)).toContain("NetworkPolicyNotEnforced");
+
+    // The volume outlives the generation: the first line in the file is that of the run behind the closed fence.
+    await open[Symbol.asyncDispose]();
+    await sandbox.start();
+    await sandbox.ready();
+    const lines = async () => (await sandbox.exec(["cat", "/sandbox/ran"])).stdout;
+    await expect.poll(lines, { timeout: 10_000 }).toBe("ran\n");
   }, 240_000);
 });
 

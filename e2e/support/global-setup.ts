@@ -2,11 +2,14 @@ import { join } from "node:path";
 import type { TestProject } from "vitest/node";
 import { loadImages } from "../../images/load.ts";
 import { cacheDirectory } from "../cluster/cache.ts";
-import { applyObjects, unpackClients } from "../cluster/clients.ts";
+import { applyObjects, deleteObjects, unpackClients } from "../cluster/clients.ts";
 import { lockCluster } from "../cluster/local/state.ts";
 import { type Progress, stderrProgress } from "../cluster/progress.ts";
+import type { ClusterProvider } from "../cluster/provider.ts";
 import { selectProvider } from "../cluster/select.ts";
 import "./conformance.ts";
+import { uninstall, workerReleases } from "./release.ts";
+import { runtimeClass } from "./runtime-class.ts";
 
 /**
  * Cluster, images, RuntimeClasses: everything is there already when an earlier run left it, and is left for the next one. The cluster
@@ -16,19 +19,26 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const progress = stderrProgress();
   // Runs share the workers' installations and change their settings.
   const turn = await lockCluster(join(cacheDirectory, "conformance"), progress);
-  try {
-    await prepare(project, progress);
-  } catch (error) {
-    await turn[Symbol.asyncDispose]();
-    throw error;
-  }
-  return async () => turn[Symbol.asyncDispose]();
-}
-
-async function prepare(project: TestProject, progress: Progress): Promise<void> {
+  await using undo = new AsyncDisposableStack();
+  undo.use(turn);
   const provider = await selectProvider(process.env.OPENSHELL_PROVIDER);
   await unpackClients(progress);
   await provider.up({ nodes: 2, progress });
+  // Somebody's cluster is left as it was found.
+  if (provider.name === "kubeconfig") undo.defer(() => cleanUp(provider, progress));
+  await prepare(project, provider, progress);
+  const ending = undo.move();
+  return () => ending.disposeAsync();
+}
+
+async function cleanUp(provider: ClusterProvider, progress: Progress): Promise<void> {
+  progress.note("removing what the suite installed");
+  const kubeconfig = await provider.kubeconfig();
+  for (const release of workerReleases) await uninstall(kubeconfig, release);
+  await deleteObjects(kubeconfig, runtimeClasses());
+}
+
+async function prepare(project: TestProject, provider: ClusterProvider, progress: Progress): Promise<void> {
   const kubeconfig = await provider.kubeconfig();
   const images = await loadImages(provider, { note: (line) => progress.note(line) });
   await applyObjects(kubeconfig, runtimeClasses());
@@ -44,8 +54,5 @@ async function prepare(project: TestProject, progress: Progress): Promise<void> 
 /** The two OCI runtimes that every provider's nodes have; a handler that a cluster lacks makes its tests fail, not pass. */
 function runtimeClasses(): object[] {
   const [first = "runc", second = "crun"] = (process.env.OPENSHELL_RUNTIME_HANDLERS ?? "runc,crun").split(",");
-  return [
-    { apiVersion: "node.k8s.io/v1", kind: "RuntimeClass", metadata: { name: "conformance-a" }, handler: first },
-    { apiVersion: "node.k8s.io/v1", kind: "RuntimeClass", metadata: { name: "conformance-b" }, handler: second },
-  ];
+  return [runtimeClass("conformance-a", first), runtimeClass("conformance-b", second)];
 }

@@ -20,10 +20,17 @@ export function releaseNamed(name: string): Release {
   return { name, namespace: name, sandboxNamespace: `${name}-sandboxes` };
 }
 
-/** The installation of this test worker: files that run side by side change settings without meeting each other. */
+/** One installation for each file of the suite that runs at a time: none meets another's settings. */
+export const workerReleases: readonly Release[] = [1, 2, 3].map((worker) =>
+  releaseNamed(worker === 1 ? "openshell" : `openshell-${worker}`),
+);
+
+/** The installation of this test worker. */
 export function workerRelease(): Release {
-  const worker = process.env.VITEST_POOL_ID ?? "1";
-  return releaseNamed(worker === "1" ? "openshell" : `openshell-${worker}`);
+  const worker = Number(process.env.VITEST_POOL_ID ?? "1");
+  const release = workerReleases[worker - 1];
+  if (release === undefined) throw new Error(`test worker ${worker} is one more than there are releases`);
+  return release;
 }
 
 export interface InstallOptions {
