@@ -7,12 +7,14 @@ import type {
   KubeClient,
   KubeObject,
   List,
+  ListOptions,
   Live,
   Patch,
   Pod,
   Resource,
   TokenReview,
   WatchEvent,
+  WatchOptions,
 } from "../kube/index.ts";
 import { annotations } from "../manifests/index.ts";
 
@@ -37,7 +39,11 @@ export class FakeCluster implements KubeClient {
   afterWrite: (call: RecordedCall) => void | Promise<void> = () => undefined;
   tokenReview: TokenReview["status"];
   readonly #objects = new Map<string, Live<KubeObject>>();
-  readonly #watchers = new Set<{ readonly plural: string; readonly push: (event: WatchEvent<KubeObject>) => void }>();
+  readonly #watchers = new Set<{
+    readonly plural: string;
+    readonly selects: (object: KubeObject) => boolean;
+    readonly push: (event: WatchEvent<KubeObject>) => void;
+  }>();
   #version = 1;
   #uid = 0;
 
@@ -55,7 +61,7 @@ export class FakeCluster implements KubeClient {
 
   async create<T extends KubeObject>(resource: Resource<T>, namespace: string | undefined, body: T): Promise<Live<T>> {
     return (await this.#write("create", resource, body, () => {
-      const key = keyOf(resource.plural, body.metadata?.name ?? "");
+      const key = keyOf(resource.plural, namespace, body.metadata?.name ?? "");
       if (this.#objects.has(key))
         throw refusal(409, "AlreadyExists", `${resource.plural} "${body.metadata?.name}" already exists`);
       return this.#put(resource.plural, {
@@ -80,35 +86,40 @@ export class FakeCluster implements KubeClient {
 
   async get<T extends KubeObject>(
     resource: Resource<T>,
-    _namespace: string | undefined,
+    namespace: string | undefined,
     name: string,
   ): Promise<Live<T>> {
     this.#record("get", resource);
-    return this.#require(resource, name) as Live<T>;
+    return this.#require(resource, namespace, name) as Live<T>;
   }
 
   async find<T extends KubeObject>(
     resource: Resource<T>,
-    _namespace: string | undefined,
+    namespace: string | undefined,
     name: string,
   ): Promise<Live<T> | undefined> {
     this.#record("get", resource);
-    return structuredClone(this.#objects.get(keyOf(resource.plural, name))) as Live<T> | undefined;
+    return structuredClone(this.#objects.get(keyOf(resource.plural, namespace, name))) as Live<T> | undefined;
   }
 
-  async list<T extends KubeObject>(resource: Resource<T>): Promise<List<T>> {
+  async list<T extends KubeObject>(
+    resource: Resource<T>,
+    namespace: string | undefined,
+    options: ListOptions = {},
+  ): Promise<List<T>> {
     this.#record("list", resource);
-    return { items: structuredClone(this.all<T>(resource.plural)), resourceVersion: String(this.#version) };
+    const items = this.all<T>(resource.plural).filter(selection(namespace, options));
+    return { items: structuredClone(items), resourceVersion: String(this.#version) };
   }
 
   async delete(
     resource: Resource,
-    _namespace: string | undefined,
+    namespace: string | undefined,
     name: string,
     options: DeleteOptions = {},
   ): Promise<void> {
     await this.#write("delete", resource, undefined, () => {
-      const object = this.#require(resource, name);
+      const object = this.#require(resource, namespace, name);
       const uid = options.preconditions?.uid;
       if (uid !== undefined && uid !== object.metadata.uid) throw refusal(409, "Conflict", "Precondition failed: UID");
       this.#remove(resource.plural, object);
@@ -118,15 +129,17 @@ export class FakeCluster implements KubeClient {
 
   async patch<T extends KubeObject>(
     resource: Resource<T>,
-    _namespace: string | undefined,
+    namespace: string | undefined,
     name: string,
     patch: Patch,
   ): Promise<Live<T>> {
     return (await this.#write("patch", resource, undefined, () => {
-      const object = this.#require(resource, name);
+      const object = this.#require(resource, namespace, name);
       const patched =
         patch.type === "json" ? jsonPatched(object, patch.body) : mergePatched(object, patch.body as KubeObject);
-      const asked = (patched.metadata as { resourceVersion?: string }).resourceVersion;
+      const { resourceVersion: asked, uid } = patched.metadata as { resourceVersion?: string; uid?: string };
+      if (uid !== object.metadata.uid)
+        throw refusal(422, "Invalid", "metadata.uid: field is immutable", "metadata.uid");
       if (asked !== object.metadata.resourceVersion) throw refusal(409, "Conflict", "the object has been modified");
       return this.#put(resource.plural, patched as unknown as Live<KubeObject>);
     })) as Live<T>;
@@ -134,14 +147,15 @@ export class FakeCluster implements KubeClient {
 
   async *watch<T extends KubeObject>(
     resource: Resource<T>,
-    _namespace: string | undefined,
-    options: { readonly signal?: AbortSignal },
+    namespace: string | undefined,
+    options: Pick<WatchOptions, "signal" | "labelSelector">,
   ): AsyncGenerator<WatchEvent<T>> {
     this.#record("watch", resource);
     const pending: WatchEvent<KubeObject>[] = [];
     let wake = () => {};
     const watcher = {
       plural: resource.plural,
+      selects: selection(namespace, options),
       push: (event: WatchEvent<KubeObject>) => {
         pending.push(event);
         wake();
@@ -188,7 +202,8 @@ export class FakeCluster implements KubeClient {
 
   #controller(): boolean {
     for (const resource of this.all<AgentSandbox>("sandboxes")) {
-      const pod = this.#objects.get(keyOf("pods", resource.metadata.name)) as Live<Pod> | undefined;
+      const { namespace = "" } = resource.metadata;
+      const pod = this.#objects.get(keyOf("pods", namespace, resource.metadata.name)) as Live<Pod> | undefined;
       const runs = resource.spec.operatingMode === "Running" || resource.spec.replicas === 1;
       if (runs && pod === undefined) {
         const template = structuredClone(resource.spec.podTemplate);
@@ -200,7 +215,7 @@ export class FakeCluster implements KubeClient {
           metadata: {
             ...template.metadata,
             name: resource.metadata.name,
-            namespace: this.namespace,
+            namespace,
             uid: `uid-${++this.#uid}`,
             resourceVersion: "0",
             ownerReferences: [
@@ -289,7 +304,7 @@ export class FakeCluster implements KubeClient {
   }
 
   #put(plural: string, object: Live<KubeObject>): Live<KubeObject> {
-    const key = keyOf(plural, object.metadata.name);
+    const key = keyOf(plural, object.metadata.namespace, object.metadata.name);
     const before = this.#objects.get(key) as (Live<KubeObject> & { spec?: unknown }) | undefined;
     const spec = (object as { spec?: unknown }).spec;
     const isNewSpec = before !== undefined && JSON.stringify(before.spec) !== JSON.stringify(spec);
@@ -299,43 +314,75 @@ export class FakeCluster implements KubeClient {
       metadata: { ...object.metadata, generation, resourceVersion: String(++this.#version) },
     };
     this.#objects.set(key, stored);
-    this.#tell(plural, { type: before === undefined ? "ADDED" : "MODIFIED", object: stored });
+    this.#tell(plural, before, stored);
     return stored;
   }
 
+  /** It goes at once, as by somebody else's `kubectl delete --force`. */
+  forget(plural: string, object: Live<KubeObject>): void {
+    this.#remove(plural, object, true);
+  }
+
   /** With what it owns, as the garbage collector would. */
-  #remove(plural: string, object: Live<KubeObject>): void {
-    this.#objects.delete(keyOf(plural, object.metadata.name));
-    this.#tell(plural, {
-      type: "DELETED",
-      object: { ...object, metadata: { ...object.metadata, resourceVersion: String(++this.#version) } },
-    });
+  #remove(plural: string, object: Live<KubeObject>, atOnce = false): void {
+    this.#objects.delete(keyOf(plural, object.metadata.namespace, object.metadata.name));
+    const resourceVersion = String(++this.#version);
+    // What has a node is ended by its kubelet, and says so before it goes; all else goes at once.
+    const isEnded = !atOnce && (object as Live<Pod>).spec?.nodeName !== undefined;
+    const metadata = {
+      ...object.metadata,
+      resourceVersion,
+      ...(isEnded && { deletionTimestamp: "2026-12-01T12:00:00Z" }),
+    };
+    this.#tell(plural, { ...object, metadata }, undefined);
     for (const [key, other] of [...this.#objects]) {
       const isOwned = other.metadata.ownerReferences?.some(({ uid }) => uid === object.metadata.uid);
       if (isOwned) this.#remove(key.split("/")[0] ?? "", other);
     }
   }
 
-  #tell(plural: string, event: WatchEvent<KubeObject>): void {
-    for (const watcher of this.#watchers) if (watcher.plural === plural) watcher.push(event);
+  /** What leaves a watch's selection is told as deleted, as it was before, under the version of the change (measured). */
+  #tell(plural: string, before: Live<KubeObject> | undefined, after: Live<KubeObject> | undefined): void {
+    for (const { plural: watched, selects, push } of this.#watchers) {
+      if (watched !== plural) continue;
+      const was = before !== undefined && selects(before) ? before : undefined;
+      const is = after !== undefined && selects(after) ? after : undefined;
+      if (is !== undefined) push({ type: was === undefined ? "ADDED" : "MODIFIED", object: is });
+      else if (was !== undefined) {
+        const { resourceVersion } = (after ?? was).metadata;
+        push({ type: "DELETED", object: { ...was, metadata: { ...was.metadata, resourceVersion } } });
+      }
+    }
   }
 
-  #require(resource: Resource, name: string): Live<KubeObject> {
-    const object = this.#objects.get(keyOf(resource.plural, name));
+  #require(resource: Resource, namespace: string | undefined, name: string): Live<KubeObject> {
+    const object = this.#objects.get(keyOf(resource.plural, namespace, name));
     if (object === undefined) throw refusal(404, "NotFound", `${resource.plural} "${name}" not found`);
     return object;
   }
 }
 
 /** An error as src/kube makes it of an API server's answer. */
-export function refusal(httpCode: number, reason: string, message: string): OpenShellError {
-  return new OpenShellError("aborted", message, {
-    cause: { kind: "KubeStatus", httpCode, reason, message, causes: [] },
-  });
+export function refusal(httpCode: number, reason: string, message: string, field?: string): OpenShellError {
+  const causes = field === undefined ? [] : [{ field }];
+  return new OpenShellError("aborted", message, { cause: { kind: "KubeStatus", httpCode, reason, message, causes } });
 }
 
-function keyOf(plural: string, name: string): string {
-  return `${plural}/${name}`;
+function keyOf(plural: string, namespace: string | undefined, name: string): string {
+  return `${plural}/${namespace ?? ""}/${name}`;
+}
+
+/** `key=value,key` over labels, and `metadata.name=value` over fields. */
+function selection(namespace: string | undefined, { labelSelector, fieldSelector }: ListOptions) {
+  const labels = labelSelector?.split(",").map((term) => term.split("=")) ?? [];
+  const name = fieldSelector?.replace("metadata.name=", "");
+  return ({ metadata }: KubeObject): boolean =>
+    (namespace === undefined || metadata?.namespace === namespace) &&
+    (name === undefined || metadata?.name === name) &&
+    labels.every(([key = "", value]) => {
+      const found = metadata?.labels?.[key];
+      return value === undefined ? found !== undefined : found === value;
+    });
 }
 
 function mergePatched(target: unknown, patch: unknown): Record<string, unknown> {

@@ -197,6 +197,7 @@ export const calmCluster: ClusterFacts = {
   imageRewrites: {},
   toleratedPolicies: [],
   isDeleted: () => false,
+  isGone: () => true,
 };
 
 export function testObserved(record: GenerationRecord, change: Partial<Observed> = {}): Observed {
@@ -208,6 +209,7 @@ export function testObserved(record: GenerationRecord, change: Partial<Observed>
     workloads: [],
     supervisors: [],
     service: testService(record),
+    departed: new Set(),
     cluster: calmCluster,
     now: testNow,
     ...change,

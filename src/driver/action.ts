@@ -1,4 +1,4 @@
-import type { Live, Pod } from "../kube/index.ts";
+import type { Live, ObjectMeta, Pod } from "../kube/index.ts";
 import type { GenerationRecord } from "./record.ts";
 import type { Role } from "./verify-pods.ts";
 
@@ -20,7 +20,12 @@ export type Action =
   | { readonly do: "record"; readonly record: GenerationRecord }
   /** The CR is suspended and says why in its record. */
   | { readonly do: "suspend"; readonly record: GenerationRecord }
-  | { readonly do: "restore-labels"; readonly pod: Live<Pod>; readonly labels: Readonly<Record<string, string>> }
+  | {
+      readonly do: "restore-labels";
+      readonly kind: "Pod" | "Sandbox";
+      readonly metadata: Pick<ObjectMeta, "namespace"> & { readonly name: string; readonly uid: string };
+      readonly labels: Readonly<Record<string, string>>;
+    }
   | { readonly do: "delete-pod"; readonly pod: Live<Pod> };
 
 export interface Plan {

@@ -13,10 +13,10 @@ export function planBootstrap(
   workload: Live<Pod>,
   supervisor: Live<Pod>,
 ): { readonly actions: readonly Action[] } | { readonly failure: Failure } {
-  if (!observed.cluster.fenceIsUp) return { actions: [] };
   const first = firstPlaced(record);
   const failure = admissionFailure(observed, pairOf(record, memory.gatewayId), { workload, supervisor }, first);
   if (failure !== undefined) return { failure };
+  if (!observed.cluster.fenceIsUp) return { actions: [] };
   const gated = (
     [
       ["workload", workload, supervisor],

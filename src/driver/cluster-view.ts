@@ -21,18 +21,15 @@ import {
   sandboxes,
   services,
 } from "../kube/index.ts";
-import { type BoundaryRole, labels, type ManifestObject, managedByValue } from "../manifests/index.ts";
+import { type BoundaryRole, labels, type ManifestObject } from "../manifests/index.ts";
 import { same } from "./_json.ts";
-import type { ClusterFacts, Observed } from "./observed.ts";
+import { type ClusterFacts, isGoing, type Observed, roleOf, sandboxIdOf } from "./observed.ts";
 import { WriteOverlay } from "./overlay.ts";
 import { expectedPolicies } from "./policies.ts";
 import { type ReadRecord, readRecord } from "./record.ts";
 
 const bySandbox = "sandbox";
-const sandboxIdsOf = (object: KubeObject): string[] => {
-  const id = object.metadata?.labels?.[labels.sandboxId];
-  return id === undefined ? [] : [id];
-};
+const sandboxPlural = "sandboxes";
 
 export interface ClusterViewOptions {
   readonly informers: Informers;
@@ -73,8 +70,8 @@ export class ClusterView {
     const { informers } = options;
     const { namespace } = options.settings;
     const ours = { namespace, labelSelector: `${labels.gatewayId}=${options.gatewayId}` };
-    this.#pods = this.#follow(informers.of(pods, ours));
-    this.#services = this.#follow(informers.of(services, ours));
+    this.#pods = this.#follow(pods.plural, informers.of(pods, ours), sandboxIdOf, () => true);
+    this.#services = this.#follow(services.plural, informers.of(services, ours), sandboxIdOf, () => false);
     this.#policies = informers.of(networkPolicies, { namespace });
     this.#runtimeClasses = informers.of(runtimeClasses);
     this.#priorityClasses = informers.of(priorityClasses);
@@ -98,7 +95,9 @@ export class ClusterView {
     if (this.#sandboxes?.api === api) return;
     const { informers, settings, gatewayId } = this.#options;
     const scope = { namespace: settings.namespace, labelSelector: `${labels.gatewayId}=${gatewayId}` };
-    const informer = this.#follow(informers.of(sandboxes(api), scope));
+    const isOurs = (resource: Live<AgentSandbox>) => this.#recordOf(resource).ok;
+    const watch = informers.of(sandboxes(api), scope);
+    const informer = this.#follow(sandboxPlural, watch, this.#sandboxIdOfResource, isOurs);
     // Swapped only when it has listed: until then every Sandbox would look gone.
     await informer.synced;
     const before = this.#sandboxes;
@@ -109,26 +108,32 @@ export class ClusterView {
 
   /** Every sandbox of which anything is left. */
   sandboxIds(): string[] {
-    const all: KubeObject[] = [...(this.#sandboxes?.informer.list() ?? []), ...this.#pods.list()];
-    return [...new Set([...all.flatMap(sandboxIdsOf), ...this.overlay.sandboxIds()])];
+    const ofPods = this.#pods.list().map(sandboxIdOf);
+    const all = [...this.#resourceIds(), ...ofPods, ...this.overlay.sandboxIds()];
+    return [...new Set(all.filter((id) => id !== undefined))];
   }
 
   observe(sandboxId: string): Observed {
-    const found = this.overlay.merge(sandboxId, "sandboxes", this.#sandboxes?.informer.by(bySandbox, sandboxId) ?? []);
-    const ofSandbox = this.overlay.merge(sandboxId, "pods", this.#pods.by(bySandbox, sandboxId));
-    const [service] = this.overlay.merge(sandboxId, "services", this.#services.by(bySandbox, sandboxId));
+    const { overlay } = this;
+    const shown = this.#sandboxes?.informer.by(bySandbox, sandboxId) ?? [];
+    const lostResource = overlay.departed<AgentSandbox>(sandboxId, sandboxPlural);
+    const [resource] = [...overlay.merge(sandboxId, sandboxPlural, shown), ...lostResource];
+    const cluster = this.facts();
+    // With its CR a Pod goes whatever its labels say: its owner is gone.
+    const lostPods = isGoing({ resource, cluster }) ? [] : overlay.departed<Pod>(sandboxId, pods.plural);
+    const ofSandbox = [...overlay.merge(sandboxId, pods.plural, this.#pods.by(bySandbox, sandboxId)), ...lostPods];
+    const [service] = overlay.merge(sandboxId, services.plural, this.#services.by(bySandbox, sandboxId));
     const role = (wanted: BoundaryRole) => ofSandbox.filter((pod) => roleOf(pod) === wanted);
-    const [resource] = found as Live<AgentSandbox>[];
-    const record = resource && this.#recordOf(resource);
     return {
       sandboxId,
       api: this.api,
       resource,
-      record,
-      workloads: role("workload") as Live<Pod>[],
-      supervisors: role("supervisor") as Live<Pod>[],
-      service: service as Live<Service> | undefined,
-      cluster: this.facts(),
+      record: resource && this.#recordOf(resource),
+      workloads: role("workload"),
+      supervisors: role("supervisor"),
+      service,
+      departed: new Set([...lostResource, ...lostPods].map(({ metadata }) => metadata.uid)),
+      cluster,
       now: this.#options.now(),
     };
   }
@@ -147,6 +152,7 @@ export class ClusterView {
       imageRewrites: settings.admission.allowed_image_rewrites,
       toleratedPolicies: settings.sandbox_runtime.tolerated_network_policies,
       isDeleted: (uid) => this.overlay.isDeleted(uid),
+      isGone: (uid) => this.overlay.isGone(uid),
     };
   }
 
@@ -177,22 +183,20 @@ export class ClusterView {
   sandboxOfEvent({ involvedObject }: KubeEvent): string | undefined {
     const { kind, name = "" } = involvedObject;
     const { namespace } = this.#options.settings;
-    const object =
-      kind === "Pod"
-        ? this.#pods.get(namespace, name)
-        : kind === "Sandbox"
-          ? this.#sandboxes?.informer.get(namespace, name)
-          : kind === "PersistentVolumeClaim"
-            ? this.#sandboxes?.informer.get(namespace, name.replace(/^workspace-/, ""))
-            : undefined;
-    return object === undefined ? undefined : sandboxIdsOf(object)[0];
+    if (kind === "Pod") {
+      const pod = this.#pods.get(namespace, name);
+      return pod && sandboxIdOf(pod);
+    }
+    if (kind !== "Sandbox" && kind !== "PersistentVolumeClaim") return undefined;
+    const resource = this.#sandboxes?.informer.get(namespace, name.replace(/^workspace-/, ""));
+    return resource && this.#sandboxIdOfResource(resource);
   }
 
   /** Objects whose Sandbox is gone, for the sweep. */
   orphans(): { readonly pods: Live<Pod>[]; readonly services: Live<Service>[] } {
     if (this.#sandboxes === undefined) return { pods: [], services: [] };
-    const alive = new Set(this.#sandboxes.informer.list().flatMap(sandboxIdsOf));
-    const isOrphan = (object: KubeObject) => sandboxIdsOf(object).every((id) => !alive.has(id));
+    const alive = new Set([...this.#resourceIds(), ...this.overlay.sandboxIds()]);
+    const isOrphan = (object: KubeObject) => !alive.has(sandboxIdOf(object));
     return { pods: this.#pods.list().filter(isOrphan), services: this.#services.list().filter(isOrphan) };
   }
 
@@ -217,31 +221,49 @@ export class ClusterView {
     return read;
   }
 
-  #follow<T extends KubeObject>(informer: Informer<T>): Informer<T> {
-    informer.addIndex(bySandbox, sandboxIdsOf);
+  /** Nothing is left of a sandbox. */
+  forget(sandboxId: string): void {
+    this.overlay.forgetDeparted(sandboxId);
+  }
+
+  #resourceIds(): (string | undefined)[] {
+    return (this.#sandboxes?.informer.list() ?? []).map(this.#sandboxIdOfResource);
+  }
+
+  /** By its record, so that a label that somebody changed hides it from nobody. */
+  readonly #sandboxIdOfResource = (resource: Live<AgentSandbox>): string | undefined => {
+    const read = this.#recordOf(resource);
+    return read.ok ? read.record.sandbox.id : sandboxIdOf(resource);
+  };
+
+  /** @param isMissed whether one that left our selection is looked for, and not simply made again */
+  #follow<T extends KubeObject>(
+    plural: string,
+    informer: Informer<T>,
+    idOf: (object: Live<T>) => string | undefined,
+    isMissed: (object: Live<T>) => boolean,
+  ): Informer<T> {
+    informer.addIndex(bySandbox, (object) => [idOf(object) ?? []].flat());
     const wake = (object: Live<T>) => {
-      for (const id of sandboxIdsOf(object)) this.#options.onSandbox(id);
+      const id = idOf(object);
+      if (id !== undefined) this.#options.onSandbox(id);
     };
-    informer.on("added", wake);
-    informer.on("modified", (object, previous) => {
-      this.overlay.seen(object);
-      wake(object);
-      // A label that somebody changed must not hide the Pod from its sandbox.
-      if (previous !== undefined && sandboxIdsOf(previous)[0] !== sandboxIdsOf(object)[0]) wake(previous);
-    });
+    for (const change of ["added", "modified"] as const) {
+      informer.on(change, (object) => {
+        this.overlay.seen(object);
+        wake(object);
+      });
+    }
     informer.on("deleted", (object) => {
-      this.#complained.delete(object.metadata.uid);
-      this.overlay.gone(object);
+      const { uid, deletionTimestamp } = object.metadata;
+      const id = idOf(object);
+      this.#complained.delete(uid);
+      // A watch tells a label taken away as it tells an end; of an end by us, or of a slow one, we know.
+      const wasEnding = deletionTimestamp !== undefined || this.overlay.isDeleted(uid);
+      if (id !== undefined && !wasEnding && isMissed(object)) this.overlay.depart(id, plural, object);
+      else this.overlay.gone(uid);
       wake(object);
     });
     return informer;
   }
-}
-
-/** By the label, else by the owner: a workload Pod belongs to its CR's controller. */
-function roleOf(pod: Live<KubeObject>): BoundaryRole | undefined {
-  const role = pod.metadata.labels?.[labels.boundaryRole];
-  if (role === "workload" || role === "supervisor") return role;
-  if (pod.metadata.labels?.[labels.managedBy] !== managedByValue) return undefined;
-  return pod.metadata.ownerReferences?.some(({ controller }) => controller) ? "workload" : "supervisor";
 }

@@ -1,6 +1,6 @@
 import { pino } from "pino";
-import { afterEach, describe, expect, test } from "vitest";
-import type { AgentSandbox, Live, Pod, Secret } from "../kube/index.ts";
+import { afterEach, describe, expect, test, vi } from "vitest";
+import type { AgentSandbox, KubeObject, Lease, Live, Pod, Resource, Secret } from "../kube/index.ts";
 import { clusterPermissions, labels, sandboxNamespacePermissions } from "../manifests/index.ts";
 import { compute, localClient } from "../wire/index.ts";
 import { FakeCluster, refusal } from "./_fake-cluster.ts";
@@ -12,6 +12,7 @@ import type { Driver } from "./types.ts";
 const ends: (() => Promise<void>)[] = [];
 afterEach(async () => {
   for (const end of ends.splice(0)) await end();
+  vi.unstubAllEnvs();
 });
 
 const peer = {
@@ -23,20 +24,18 @@ const peer = {
 };
 const asked = { id: testSandboxId, name: "blue", workspace: "default", spec: { template: {} } };
 
+const optionsOn = (client: FakeCluster) => ({
+  gateway: { id: "openshell", version: "0.1.0", endpoint: "https://gateway.test:8080", fenceTargets: [], caPem: "CA" },
+  masterSecret: new Uint8Array(32).fill(7),
+  log: pino({ level: "silent" }),
+  client,
+});
+
 async function driverOn(cluster: FakeCluster, settings = testSettings()) {
   const rounds: string[][] = [];
   const driver: Driver = createDriver({
+    ...optionsOn(cluster),
     settings,
-    gateway: {
-      id: "openshell",
-      version: "0.1.0",
-      endpoint: "https://gateway.test:8080",
-      fenceTargets: [],
-      caPem: "CA",
-    },
-    masterSecret: new Uint8Array(32).fill(7),
-    log: pino({ level: "silent" }),
-    client: cluster,
     onRound: (_id, actions: readonly Action[]) => rounds.push(actions.map((action) => action.do)),
   });
   const stop = new AbortController();
@@ -190,7 +189,7 @@ describe("a gateway that dies at a write of create", () => {
     for (const lease of cluster.all("leases"))
       await cluster.delete(
         { group: "", version: "v1", kind: "Lease", plural: "leases", namespaced: true },
-        undefined,
+        "sandboxes",
         lease.metadata.name,
       );
 
@@ -404,5 +403,231 @@ describe("what the gateway asks", () => {
     await expect(client.createSandbox({ sandbox: asked })).rejects.toMatchObject({
       details: { reason: "AgentSandboxUnavailable" },
     });
+  });
+});
+
+describe("labels that somebody changes", () => {
+  const ofPods = [
+    labels.managedBy,
+    labels.gatewayId,
+    labels.sandboxId,
+    labels.workspace,
+    labels.pairId,
+    labels.boundaryRole,
+  ];
+  const podOf = (cluster: FakeCluster, role: "workload" | "supervisor") =>
+    cluster
+      .all<Pod>("pods")
+      .find(({ metadata }) => metadata.name.startsWith("os-supervisor") === (role === "supervisor")) as Live<Pod>;
+  const relabel = async (cluster: FakeCluster, object: Live<KubeObject>, plural: string, change: object) => {
+    const resource: Resource = { group: "", version: "v1", kind: "", plural, namespaced: true };
+    await cluster.patch(resource, "sandboxes", object.metadata.name, {
+      type: "merge",
+      body: { metadata: { labels: change } },
+    });
+  };
+
+  const cases = (["workload", "supervisor"] as const).flatMap((role) =>
+    ofPods.flatMap((label) =>
+      (["taken away", "changed"] as const).map((how) => [role, label.split("/")[1] ?? "", how] as const),
+    ),
+  );
+  test.each(cases)("the %s Pod's %s, %s, is put back, and the pair goes on", async (role, label, how) => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    const before = podOf(cluster, role);
+    const generations = cluster.all<Pod>("pods").map(({ metadata }) => metadata.uid);
+    cluster.calls.length = 0;
+    await relabel(cluster, before, "pods", { [`openshell.ai/${label}`]: how === "changed" ? "other" : null });
+    await until(cluster, "the label", () => {
+      const { metadata } = podOf(cluster, role);
+      return (
+        JSON.stringify(Object.entries(metadata.labels ?? {}).sort()) ===
+        JSON.stringify(Object.entries(before.metadata.labels ?? {}).sort())
+      );
+    });
+    await until(cluster, "the driver", () => driver.depth() === 0);
+    expect(await reasonsOf(client)).toEqual(ready);
+    expect(cluster.all<Pod>("pods").map(({ metadata }) => metadata.uid)).toEqual(generations);
+    // One by the test, one by the driver.
+    expect(cluster.writes()).toEqual(["patch pods", "patch pods"]);
+  });
+
+  test.each([labels.gatewayId, labels.sandboxId, labels.workspace, labels.managedBy])(
+    "the Sandbox's %s is put back, and nobody is told that it was deleted",
+    async (label) => {
+      const cluster = new FakeCluster();
+      const { client, driver } = await driverOn(cluster);
+      await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+      const [before] = cluster.all<AgentSandbox>("sandboxes");
+      await relabel(cluster, before as Live<AgentSandbox>, "sandboxes", { [label]: null });
+      await until(cluster, "the label", async () => {
+        expect(await reasonsOf(client)).toEqual(ready);
+        return cluster.all<AgentSandbox>("sandboxes")[0]?.metadata.labels?.[label] === before?.metadata.labels?.[label];
+      });
+      await until(cluster, "the driver", () => driver.depth() === 0);
+      expect(await reasonsOf(client)).toEqual(ready);
+    },
+  );
+
+  test("what lost its labels while no gateway ran is found by the record", async () => {
+    const cluster = new FakeCluster();
+    const first = await driverOn(cluster);
+    await during(cluster, first.driver, first.client.createSandbox({ sandbox: asked }));
+    for (const end of ends.splice(0)) await end();
+    const uids = cluster.all<Pod>("pods").map(({ metadata }) => metadata.uid);
+    for (const pod of cluster.all<Pod>("pods")) await relabel(cluster, pod, "pods", { [labels.gatewayId]: null });
+    const { client, driver } = await driverOn(cluster);
+    const isReady = async () => JSON.stringify(await reasonsOf(client)) === JSON.stringify(ready);
+    await until(cluster, "both Pods", async () => (await isReady()) && driver.depth() === 0);
+    expect(cluster.all<Pod>("pods").map(({ metadata }) => [metadata.uid, metadata.labels?.[labels.gatewayId]])).toEqual(
+      uids.map((uid) => [uid, "openshell"]),
+    );
+  });
+
+  test("a Pod that really went is looked for once, and no label is said to be changed", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    const stop = new AbortController();
+    const events: string[] = [];
+    const watching = (async () => {
+      for await (const { payload } of client.watchSandboxes({}, { signal: stop.signal }))
+        events.push(payload.case ?? "");
+    })();
+    watching.catch(() => undefined);
+    cluster.calls.length = 0;
+    const supervisor = podOf(cluster, "supervisor");
+    // As by `kubectl delete --force`: gone at once, without having been seen ending.
+    cluster.forget("pods", supervisor);
+    await until(
+      cluster,
+      "the next supervisor",
+      () => ![undefined, supervisor.metadata.uid].includes(podOf(cluster, "supervisor")?.metadata.uid),
+    );
+    await until(cluster, "the driver", () => driver.depth() === 0);
+    expect(await reasonsOf(client)).toEqual(ready);
+    expect(cluster.writes().slice(0, 2)).toEqual(["patch pods", "create pods"]);
+    expect(events).not.toContain("platformEvent");
+    stop.abort();
+    await watching;
+  });
+
+  test("a Sandbox that somebody else deleted ends in deleted", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    const [resource] = cluster.all<AgentSandbox>("sandboxes");
+    cluster.forget("sandboxes", resource as Live<AgentSandbox>);
+    const isKnown = () =>
+      client.getSandbox({ sandboxId: testSandboxId }).then(
+        () => true,
+        () => false,
+      );
+    await until(cluster, "its end", async () => !(await isKnown()));
+    await until(cluster, "the driver", () => driver.depth() === 0);
+    expect(cluster.all("pods")).toEqual([]);
+  });
+});
+
+describe("without the Agent Sandbox API", () => {
+  test("nothing is said to be there or not, until it is served; then everything is there at once", async () => {
+    const cluster = new FakeCluster();
+    const first = await driverOn(cluster);
+    await during(cluster, first.driver, first.client.createSandbox({ sandbox: asked }));
+    await during(cluster, first.driver, first.client.stopSandbox({ sandboxId: testSandboxId }));
+    for (const end of ends.splice(0)) await end();
+    cluster.served.length = 0;
+    const { client, driver } = await driverOn(cluster);
+    const unavailable = {
+      code: "unavailable",
+      message: expect.stringMatching(/sandboxes\.agents\.x-k8s\.io.*install Agent Sandbox/),
+      details: { reason: "AgentSandboxUnavailable", retryAfterMs: expect.any(Number) },
+    };
+    const watch = async () => {
+      for await (const event of client.watchSandboxes({}, { signal: AbortSignal.timeout(1_000) })) return event;
+      return undefined;
+    };
+    for (const call of [
+      () => client.listSandboxes({}),
+      () => watch(),
+      () => client.getSandbox({ sandboxId: testSandboxId }),
+      () => client.stopSandbox({ sandboxId: testSandboxId }),
+      () => client.deleteSandbox({ sandboxId: testSandboxId }),
+    ]) {
+      await expect(call()).rejects.toMatchObject(unavailable);
+    }
+    expect(driver.ready()).toBe(false);
+    cluster.served.push("v1beta1");
+    await until(cluster, "the API", () => driver.ready());
+    expect((await client.listSandboxes({})).sandboxes.map(({ id }) => id)).toEqual([testSandboxId]);
+    expect((await watch())?.payload.case).toBe("sandbox");
+    expect(await reasonsOf(client)).toEqual(["Stopped", "Stopped", "Stopped"]);
+  });
+});
+
+describe("who leads", () => {
+  test("two drivers on one host do not both lead, and the one that does not says unavailable", async () => {
+    // As in a Pod, whose host name is the Pod's.
+    vi.stubEnv("KUBERNETES_SERVICE_HOST", "10.96.0.1");
+    vi.stubEnv("KUBERNETES_SERVICE_PORT", "443");
+    const cluster = new FakeCluster();
+    await driverOn(cluster);
+    const holders = () => cluster.all<Lease>("leases").map(({ spec }) => spec?.holderIdentity);
+    const [holder] = holders();
+    const other = createDriver({ ...optionsOn(cluster), settings: testSettings() });
+    const stop = new AbortController();
+    const started = other.start(stop.signal);
+    ends.push(async () => {
+      stop.abort();
+      await started;
+      await other.stop();
+    });
+    for (let turn = 0; turn < 10; turn += 1) await cluster.settle();
+    expect(holders()).toEqual([holder]);
+    expect(other.ready()).toBe(false);
+    const client = localClient(compute.ComputeDriver, other.implementation, undefined);
+    for (const call of [
+      client.createSandbox({ sandbox: asked }),
+      client.startSandbox({ sandboxId: testSandboxId }),
+      client.stopSandbox({ sandboxId: testSandboxId }),
+      client.deleteSandbox({ sandboxId: testSandboxId }),
+    ]) {
+      await expect(call).rejects.toMatchObject({
+        code: "unavailable",
+        message: expect.stringContaining("lease"),
+        details: { retryAfterMs: expect.any(Number) },
+      });
+    }
+    expect(cluster.writes()).toEqual([]);
+  });
+
+  test("a create that is asked for again while the first is under way answers both, also when it fails", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    let refusals = 0;
+    cluster.beforeWrite = ({ verb, resource }) => {
+      if (verb !== "create" || resource !== "sandboxes") return;
+      refusals += 1;
+      if (refusals > 1) throw refusal(500, "InternalError", "etcd is away");
+    };
+    const both = [client.createSandbox({ sandbox: asked }), client.createSandbox({ sandbox: asked })];
+    const answers = await during(cluster, driver, Promise.allSettled(both));
+    expect(answers.map(({ status }) => status)).toEqual(["fulfilled", "fulfilled"]);
+    expect(refusals).toBe(1);
+  });
+
+  test("whoever waits for a driver that stops is told to ask again", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    cluster.beforeWrite = ({ verb, resource }) => {
+      if (verb === "create" && resource === "pods") throw refusal(500, "InternalError", "etcd is away");
+    };
+    const creating = client.createSandbox({ sandbox: asked });
+    creating.catch(() => undefined);
+    await until(cluster, "the Sandbox", () => cluster.all("sandboxes").length === 1);
+    await driver.stop();
+    await expect(creating).rejects.toMatchObject({ code: "unavailable" });
   });
 });

@@ -11,7 +11,6 @@ import {
   createKubeClient,
   holdLease,
   Informers,
-  isInCluster,
   isNotFound,
   type KubeClient,
   namespaces,
@@ -26,7 +25,7 @@ import { platformEventOf } from "./platform-events.ts";
 import { putPolicy } from "./policies.ts";
 import { Reconciler } from "./reconciler.ts";
 import type { NamespaceFacts } from "./request.ts";
-import { computeDriver } from "./service.ts";
+import { computeDriver, noAgentSandboxApi } from "./service.ts";
 import { sweep } from "./sweep.ts";
 import type { Driver, DriverOptions, Running } from "./types.ts";
 
@@ -36,7 +35,7 @@ export function createDriver(options: DriverOptions): Driver {
 }
 
 const sweepEveryMs = 5 * 60_000;
-const rediscoverEveryMs = 60_000;
+const rediscoverEveryMs = 15_000;
 
 class KubernetesDriver implements Driver {
   readonly implementation: Implementation<typeof compute.ComputeDriver>;
@@ -47,6 +46,8 @@ class KubernetesDriver implements Driver {
   #running: Running | undefined;
   #informers: Informers | undefined;
   #isLeader = false;
+  #haveSynced = false;
+  #isComplete = false;
   #policyWork: Promise<void> | undefined;
   #policyFailures = 0;
 
@@ -57,11 +58,13 @@ class KubernetesDriver implements Driver {
       hub: this.#hub,
       gateway: gatewayFacts(options),
       running: () => this.#requireRunning(),
+      requireLead: () => this.#requireLead(),
+      requireComplete: () => this.#requireComplete(),
     });
   }
 
   ready(): boolean {
-    return this.#isLeader && (this.#informers?.hasSynced ?? false);
+    return this.#isLeader && this.#isComplete && (this.#informers?.hasSynced ?? false);
   }
 
   depth(): number {
@@ -116,7 +119,8 @@ class KubernetesDriver implements Driver {
     this.#running = { client, view, executor, reconciler, namespace };
     await this.#discover(signal);
     await informers.synced();
-    for (const id of view.sandboxIds()) reconciler.publish(id);
+    this.#haveSynced = true;
+    this.#publishAll();
     view.events.on("added", (event) => this.#tellEvent(event));
     view.events.on("modified", (event) => this.#tellEvent(event));
     const first = Promise.withResolvers<void>();
@@ -141,11 +145,31 @@ class KubernetesDriver implements Driver {
     return this.#running;
   }
 
+  #requireLead(): void {
+    if (this.#isLeader) return;
+    throw new OpenShellError("unavailable", "the driver does not hold its lease now; another one may be writing", {
+      retryAfterMs: 2_000,
+    });
+  }
+
+  #requireComplete(): void {
+    if (this.#requireRunning().view.api === undefined) throw noAgentSandboxApi();
+    if (this.#isComplete) return;
+    throw new OpenShellError("unavailable", "the driver has not listed its sandboxes yet", { retryAfterMs: 1_000 });
+  }
+
+  /** What is not told when the first list is answered would be taken for deleted. */
+  #publishAll(): void {
+    if (this.#running?.view.api === undefined || !this.#haveSynced) return;
+    for (const id of this.#running.view.sandboxIds()) this.#running.reconciler.publish(id);
+    this.#isComplete = true;
+  }
+
   /** Writes only while it holds the Lease, however many drivers there are. */
   async #lead(client: KubeClient, reconciler: Reconciler, signal: AbortSignal, onFirst: () => void): Promise<void> {
     const { settings, gateway, log } = this.#options;
-    // A Pod of a StatefulSet comes back under its name and need not wait for its own lease to run out.
-    const identity = isInCluster() ? hostname() : `${hostname()}-${randomUUID()}`;
+    // The name of the host tells people who it is; that alone would be shared by two gateways of one name.
+    const identity = `${hostname()}_${randomUUID()}`;
     while (!signal.aborted) {
       try {
         await using lease = await holdLease({
@@ -178,11 +202,12 @@ class KubernetesDriver implements Driver {
     const served = await client.apiVersionsOf(agentSandboxGroup, { signal });
     const api = agentSandboxVersions.find((version) => served.includes(version));
     if (api === undefined) {
-      log.warn(`the cluster does not serve ${agentSandboxGroup}; install Agent Sandbox. Asking again.`);
+      log.warn(noAgentSandboxApi().message);
       this.#discoverSoon(signal);
       return;
     }
     await view.useApi(api);
+    this.#publishAll();
   }
 
   #discovering = false;
@@ -198,6 +223,7 @@ class KubernetesDriver implements Driver {
         const api = agentSandboxVersions.find((version: AgentSandboxVersion) => served.includes(version));
         if (api === undefined) continue;
         await view.useApi(api);
+        this.#publishAll();
         return;
       }
     };

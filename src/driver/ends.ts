@@ -33,19 +33,19 @@ export function endOfWorkload(
   return { condition: "WorkloadReady", reason: trouble.reason, message: trouble.message };
 }
 
-/** What must not go on although both Pods were what was asked for when they were released. */
+/** What must not go on although the Pods were what was asked for when they were released. */
 export function breachWhileRunning(
   observed: Observed,
   record: GenerationRecord,
   workload: Live<Pod>,
-  supervisor: Live<Pod>,
+  supervisor: Live<Pod> | undefined,
 ): Failure | undefined {
   for (const [role, pod] of [
     ["workload", workload],
     ["supervisor", supervisor],
   ] as const) {
-    const [foreign] = pod.spec?.ephemeralContainers ?? [];
-    if (foreign === undefined || !isReleased(pod)) continue;
+    const [foreign] = pod?.spec?.ephemeralContainers ?? [];
+    if (pod === undefined || foreign === undefined || !isReleased(pod)) continue;
     return {
       condition: "PodsAdmitted",
       reason: "ForeignContainer",
@@ -55,7 +55,7 @@ export function breachWhileRunning(
   if (
     record.settings.sandbox_runtime.pod_anti_affinity === "required" &&
     isScheduled(workload) &&
-    workload.spec?.nodeName === supervisor.spec?.nodeName
+    workload.spec?.nodeName === supervisor?.spec?.nodeName
   ) {
     return {
       condition: "Scheduled",
@@ -63,6 +63,7 @@ export function breachWhileRunning(
       message: `workload and supervisor are both on node ${workload.spec?.nodeName} although pod_anti_affinity is required`,
     };
   }
+  if (!isReleased(workload)) return undefined;
   return foreignPolicyFailure(observed, workload, record.settings.sandbox_runtime.boundary_port);
 }
 

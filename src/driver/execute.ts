@@ -7,9 +7,11 @@ import {
   isNotFound,
   type KubeClient,
   type KubeObject,
+  kubeStatusOf,
   type Live,
   type Pod,
   pods,
+  type Resource,
   type Service,
   sandboxes,
   services,
@@ -71,10 +73,7 @@ export class Executor {
   async deleteResource(observed: Observed): Promise<void> {
     const { resource, api } = observed;
     if (resource === undefined || api === undefined) return;
-    const { name, namespace, uid } = resource.metadata;
-    const deletion = this.#options.client.delete(sandboxes(api), namespace, name, { preconditions: { uid } });
-    await ignoring((error) => isNotFound(error) || isConflict(error), deletion);
-    this.#options.overlay.markDeleted(uid);
+    await this.#delete(sandboxes(api), resource.metadata);
   }
 
   /** @returns why the generation has to end; undefined when the write was accepted, or was not needed any more */
@@ -120,7 +119,7 @@ export class Executor {
         await this.#suspend(action.record, observed);
         return undefined;
       case "restore-labels":
-        await this.#restoreLabels(action.pod, action.labels, observed.sandboxId);
+        await this.#restoreLabels(action, observed);
         return undefined;
       case "delete-pod":
         await this.deletePod(action.pod);
@@ -129,15 +128,24 @@ export class Executor {
   }
 
   async deletePod(pod: Live<Pod>): Promise<void> {
-    const { namespace, name, uid } = pod.metadata;
-    const deletion = this.#options.client.delete(pods, namespace, name, { preconditions: { uid } });
-    await ignoring((error) => isNotFound(error) || isConflict(error), deletion);
-    this.#options.overlay.markDeleted(uid);
+    await this.#delete(pods, pod.metadata);
   }
 
-  async deleteService({ metadata: { namespace, name, uid } }: Live<Service>): Promise<void> {
-    const deletion = this.#options.client.delete(services, namespace, name, { preconditions: { uid } });
-    await ignoring((error) => isNotFound(error) || isConflict(error), deletion);
+  async deleteService(service: Live<Service>): Promise<void> {
+    await this.#delete(services, service.metadata);
+  }
+
+  /** Marked before it is asked for: the watch may be faster than the answer. */
+  async #delete(resource: Resource, { namespace, name, uid }: Live<KubeObject>["metadata"]): Promise<void> {
+    const { client, overlay } = this.#options;
+    overlay.markDeleted(uid);
+    try {
+      const deletion = client.delete(resource, namespace, name, { preconditions: { uid } });
+      await ignoring((error) => isNotFound(error) || isConflict(error), deletion);
+    } catch (error) {
+      overlay.unmarkDeleted(uid);
+      throw error;
+    }
   }
 
   #pair(record: GenerationRecord) {
@@ -177,7 +185,8 @@ export class Executor {
     } catch (error) {
       if (!isAlreadyExists(error)) throw error;
       // Our own of a former try, which no watch has shown yet, or somebody else's.
-      const found = await client.find(resource, namespace, name);
+      const { items } = await client.list(resource, namespace, { fieldSelector: `metadata.name=${name}` });
+      const [found] = items;
       if (found === undefined) throw error;
       if (!isSameObject(found, manifest)) {
         throw new OpenShellError(
@@ -296,18 +305,25 @@ export class Executor {
     return violationFailure(role, violations, observed, pair);
   }
 
-  async #restoreLabels(pod: Live<Pod>, wanted: Readonly<Record<string, string>>, sandboxId: string): Promise<void> {
+  /** By name and UID, so that one that no watch shows is found, too; what is not there, or is another by now, is known to be gone. */
+  async #restoreLabels(
+    { kind, metadata: { namespace, name, uid }, labels: wanted }: Extract<Action, { do: "restore-labels" }>,
+    { sandboxId, api }: Observed,
+  ): Promise<void> {
     const { client, overlay, log } = this.#options;
-    log.warn(
-      { sandbox: sandboxId, pod: pod.metadata.name, labels: Object.keys(wanted) },
-      "LabelsTampered: putting labels back",
-    );
-    const patch = client.patch(pods, pod.metadata.namespace, pod.metadata.name, {
+    if (api === undefined) return;
+    const resource = kind === "Pod" ? pods : sandboxes(api);
+    const patch = client.patch<KubeObject>(resource, namespace, name, {
       type: "merge",
-      body: { metadata: { uid: pod.metadata.uid, labels: wanted } },
+      body: { metadata: { uid, labels: wanted } },
     });
-    const restored = await ignoring(isNotFound, patch);
-    if (restored !== undefined) overlay.put(sandboxId, pods.plural, restored);
+    const restored = await ignoring((error) => isNotFound(error) || isOfAnother(error), patch);
+    if (restored === undefined) {
+      overlay.gone(uid);
+      return;
+    }
+    log.warn({ sandbox: sandboxId, kind, name, labels: Object.keys(wanted) }, "LabelsTampered: labels were put back");
+    overlay.put(sandboxId, resource.plural, restored);
   }
 
   /** A refusal by admission, quota or RBAC is a failure; anything else may pass and is tried again. */
@@ -321,6 +337,11 @@ export class Executor {
       return failure;
     }
   }
+}
+
+/** The API server's answer to a patch that names the UID of an object that was replaced by another of its name (measured: 422). */
+function isOfAnother(error: unknown): boolean {
+  return isConflict(error) || (kubeStatusOf(error)?.causes.some(({ field }) => field === "metadata.uid") ?? false);
 }
 
 function ownerOf({ resource, api }: Observed, record: GenerationRecord): OwnerReference | undefined {

@@ -1,6 +1,7 @@
 import type {
   AgentSandbox,
   AgentSandboxVersion,
+  KubeObject,
   Live,
   NetworkPolicy,
   Pod,
@@ -8,7 +9,14 @@ import type {
   RuntimeClass,
   Service,
 } from "../kube/index.ts";
-import { annotations, bootstrapGate, containers, labels, supervisorPodName } from "../manifests/index.ts";
+import {
+  annotations,
+  type BoundaryRole,
+  bootstrapGate,
+  containers,
+  labels,
+  supervisorPodName,
+} from "../manifests/index.ts";
 import type { GenerationRecord, ReadRecord } from "./record.ts";
 
 /** What the caches show of one sandbox, at one moment. All decisions are functions of this. */
@@ -22,6 +30,11 @@ export interface Observed {
   /** Supervisor Pods of any session. */
   readonly supervisors: readonly Live<Pod>[];
   readonly service: Live<Service> | undefined;
+  /**
+   * UIDs among the above of what left our label selection although nobody was seen deleting it: somebody took its labels away, or it went
+   * at once. They are shown as they were last seen.
+   */
+  readonly departed: ReadonlySet<string>;
   readonly cluster: ClusterFacts;
   readonly now: Date;
 }
@@ -38,6 +51,8 @@ export interface ClusterFacts {
   readonly toleratedPolicies: readonly string[];
   /** Pods whose DELETE was accepted and is not seen yet, by UID. */
   readonly isDeleted: (uid: string) => boolean;
+  /** Objects that are known to exist no more, by UID. */
+  readonly isGone: (uid: string) => boolean;
 }
 
 /** The driver's own gate is still on the Pod. */
@@ -68,28 +83,42 @@ export function isScheduled(pod: Pod): boolean {
 }
 
 /** The sandbox is deleted, or is being deleted. */
-export function isGoing({ resource, cluster }: Observed): boolean {
+export function isGoing({ resource, cluster }: Pick<Observed, "resource" | "cluster">): boolean {
   if (resource === undefined || resource.metadata.deletionTimestamp !== undefined) return true;
   return cluster.isDeleted(resource.metadata.uid);
 }
 
 /** The generation that a Pod was made for: read from its spec, which nobody can change on a living Pod. */
 export function generationOf(pod: Pod): string | undefined {
-  const all = [...(pod.spec?.containers ?? []), ...(pod.spec?.initContainers ?? [])];
-  for (const { env = [] } of all) {
-    const found = env.find(({ name }) => name === "OPENSHELL_GENERATION_ID")?.value;
+  return environmentOf(pod, "OPENSHELL_GENERATION_ID");
+}
+
+/** The sandbox that an object belongs to; a Pod's is in its spec, so that no label can hide it from its sandbox. */
+export function sandboxIdOf(object: KubeObject): string | undefined {
+  return environmentOf(object, "OPENSHELL_SANDBOX_ID") ?? object.metadata?.labels?.[labels.sandboxId];
+}
+
+/** Which of the pair a Pod is, by the containers that it was made with. */
+export function roleOf(pod: Pod): BoundaryRole | undefined {
+  const has = (wanted: string) => pod.spec?.containers?.some(({ name }) => name === wanted);
+  return has(containers.agent) ? "workload" : has(containers.supervisor) ? "supervisor" : undefined;
+}
+
+function environmentOf({ spec }: Pod, wanted: string): string | undefined {
+  for (const { env = [] } of [...(spec?.containers ?? []), ...(spec?.initContainers ?? [])]) {
+    const found = env.find(({ name }) => name === wanted)?.value;
     if (found !== undefined) return found;
   }
   return undefined;
 }
 
+function isOwned(object: KubeObject, { resource }: Observed): boolean {
+  return object.metadata?.ownerReferences?.some(({ uid }) => uid === resource?.metadata.uid) ?? false;
+}
+
 /** The workload Pod of the record's generation that belongs to this very CR. */
 export function currentWorkload(observed: Observed, record: GenerationRecord): Live<Pod> | undefined {
-  return observed.workloads.find(
-    (pod) =>
-      generationOf(pod) === record.generation.id &&
-      pod.metadata.ownerReferences?.some(({ uid }) => uid === observed.resource?.metadata.uid),
-  );
+  return observed.workloads.find((pod) => generationOf(pod) === record.generation.id && isOwned(pod, observed));
 }
 
 /** The supervisor Pod of a session, by the name that only it has. */
@@ -100,7 +129,7 @@ export function supervisorOf(
 ): Live<Pod> | undefined {
   const name = supervisorPodName(record.sandbox.id, session);
   return observed.supervisors.find(
-    (pod) => pod.metadata.name === name && pod.metadata.labels?.[labels.pairId] === record.generation.id,
+    (pod) => pod.metadata.name === name && generationOf(pod) === record.generation.id && isOwned(pod, observed),
   );
 }
 

@@ -1,5 +1,5 @@
 import type { KubeObject, Live } from "../kube/index.ts";
-import { labels } from "../manifests/index.ts";
+import { sandboxIdOf } from "./observed.ts";
 
 interface Entry {
   readonly plural: string;
@@ -19,6 +19,10 @@ export class WriteOverlay {
   readonly #entries = new Map<string, Map<string, Entry>>();
   readonly #deleted = new Map<string, number>();
   readonly #gone = new Map<string, number>();
+  readonly #departed = new Map<
+    string,
+    { readonly sandboxId: string; readonly plural: string; readonly object: Live<KubeObject> }
+  >();
 
   constructor(now: () => number) {
     this.#now = now;
@@ -27,15 +31,21 @@ export class WriteOverlay {
   /** An object as the API server answered. */
   put(sandboxId: string, plural: string, object: Live<KubeObject>): void {
     if (this.#gone.has(object.metadata.uid)) return;
+    this.#departed.delete(object.metadata.uid);
     const entries = this.#entries.get(sandboxId) ?? new Map<string, Entry>();
     entries.set(object.metadata.uid, { plural, object, at: this.#now() });
     this.#entries.set(sandboxId, entries);
   }
 
-  /** A DELETE of this object was accepted. */
+  /** A DELETE of this object is on its way, or was accepted. */
   markDeleted(uid: string): void {
-    this.#deleted.set(uid, this.#now());
+    if (!this.#gone.has(uid)) this.#deleted.set(uid, this.#now());
     this.#prune();
+  }
+
+  /** The DELETE failed. */
+  unmarkDeleted(uid: string): void {
+    this.#deleted.delete(uid);
   }
 
   isDeleted(uid: string): boolean {
@@ -44,14 +54,37 @@ export class WriteOverlay {
 
   /** A watch showed this state. */
   seen(object: Live<KubeObject>): void {
-    const id = object.metadata.labels?.[labels.sandboxId] ?? "";
+    this.#departed.delete(object.metadata.uid);
+    const id = sandboxIdOf(object) ?? "";
     const entry = this.#entries.get(id)?.get(object.metadata.uid);
     if (entry !== undefined && !isNewer(entry.object, object)) this.#remove(id, object.metadata.uid);
   }
 
-  /** A watch showed that it is gone. */
-  gone(object: Live<KubeObject>): void {
-    const { uid } = object.metadata;
+  /** A watch shows it no more, and nobody was seen deleting it: it may live on with other labels. */
+  depart(sandboxId: string, plural: string, object: Live<KubeObject>): void {
+    this.#remove(sandboxId, object.metadata.uid);
+    this.#departed.set(object.metadata.uid, { sandboxId, plural, object });
+  }
+
+  /** Those of a sandbox, as they were last seen. */
+  departed<T extends KubeObject>(sandboxId: string, plural: string): Live<T>[] {
+    return [...this.#departed.values()]
+      .filter((each) => each.sandboxId === sandboxId && each.plural === plural)
+      .map(({ object }) => object as Live<T>);
+  }
+
+  /** Nothing of this sandbox is looked for any more. */
+  forgetDeparted(sandboxId: string): void {
+    for (const [uid, each] of this.#departed) if (each.sandboxId === sandboxId) this.#departed.delete(uid);
+  }
+
+  isGone(uid: string): boolean {
+    return this.#gone.has(uid);
+  }
+
+  /** It exists no more. */
+  gone(uid: string): void {
+    this.#departed.delete(uid);
     this.#gone.set(uid, this.#now());
     this.#deleted.delete(uid);
     for (const id of [...this.#entries.keys()]) this.#remove(id, uid);
@@ -59,9 +92,10 @@ export class WriteOverlay {
   }
 
   sandboxIds(): string[] {
-    return [...this.#entries]
+    const written = [...this.#entries]
       .filter(([, entries]) => [...entries.values()].some((entry) => this.#isFresh(entry)))
       .map(([id]) => id);
+    return [...written, ...[...this.#departed.values()].map(({ sandboxId }) => sandboxId)];
   }
 
   /** Watched objects with our newer states in their place. */

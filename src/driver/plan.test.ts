@@ -76,9 +76,13 @@ describe("a new sandbox", () => {
     ]);
   });
 
-  test("gets no Secret while the fence is down", () => {
+  test("gets no Secret while the fence is down, and what is wrong with its Pods is said all the same", () => {
     const cluster = { ...calmCluster, fenceIsUp: false };
     expect(planOf(testObserved(record, { ...both(record), cluster })).actions).toEqual([]);
+    const pods = both(record, { workload: { spec: { hostNetwork: true } } });
+    expect(planOf(testObserved(record, { ...pods, cluster })).actions[0]).toMatchObject({
+      record: { failure: { reason: "AdmissionViolation", message: expect.stringContaining("spec.hostNetwork") } },
+    });
   });
 
   test("is released with both gates at once where placement does not matter", () => {
@@ -435,6 +439,40 @@ describe("a lost supervisor", () => {
     ]);
   });
 
+  describe("does not leave its workload unwatched", () => {
+    const relabelled = {
+      ...workload,
+      metadata: { ...workload.metadata, labels: { ...workload.metadata.labels, [labels.boundaryRole]: "x" } },
+    };
+    const open = {
+      metadata: { name: "someone-elses", namespace: "sandboxes", uid: "p", resourceVersion: "1" },
+      spec: { podSelector: {}, policyTypes: ["Egress"], egress: [{}] },
+    } as unknown as Live<NetworkPolicy>;
+    const fenceDown = { ...calmCluster, fenceIsUp: false };
+    const adopted = { ...next, supervisorUid: "s2", workloadUid: "workload-uid" };
+    const gated = testPod("supervisor", next, { uid: "s2" });
+    const ending = testPod("supervisor", record, { metadata: { deletionTimestamp: "2026-12-01T12:00:00Z" } });
+
+    test.each<[string, GenerationRecord, Live<Pod>[]]>([
+      ["its supervisor's Pod is gone", record, []],
+      ["its supervisor's Pod is ending", record, [ending]],
+      ["the next one is gated", adopted, [gated]],
+    ])("while %s", (_when, of, supervisors) => {
+      const planned = (change: Partial<Observed>) =>
+        planOf(testObserved(of, { workloads: [workload], supervisors, ...change })).actions;
+      const restored = { do: "restore-labels", labels: { [labels.boundaryRole]: "workload" } };
+      expect(planned({ workloads: [relabelled] })[0]).toMatchObject(restored);
+      expect(planned({ workloads: [relabelled], cluster: fenceDown })[0]).toMatchObject(restored);
+      const opened = { record: { failure: { reason: "ForeignNetworkPolicy" } } };
+      expect(planned({ cluster: { ...calmCluster, foreignPolicies: [open] } })[0]).toMatchObject(opened);
+      expect(planned({ cluster: { ...fenceDown, foreignPolicies: [open] } })[0]).toMatchObject(opened);
+      const debugged = { ...workload, spec: { ...workload.spec, ephemeralContainers: [{ name: "d", image: "b" }] } };
+      expect(planned({ workloads: [debugged as Live<Pod>] })[0]).toMatchObject({
+        record: { failure: { reason: "ForeignContainer" } },
+      });
+    });
+  });
+
   test("then only the supervisor gets a Secret and is released", () => {
     const replaced = { ...next, supervisorUid: "s2", workloadUid: "workload-uid" };
     const supervisor = testPod("supervisor", next, { uid: "s2" });
@@ -537,6 +575,37 @@ describe("life beside others", () => {
   const up = both(record, {
     workload: { gated: false, node: "a", status: runningStatus },
     supervisor: { gated: false, node: "b" },
+  });
+
+  test.each(["workload", "supervisor"] as const)(
+    "a %s Pod that no watch shows is looked for by name and UID before anything is concluded from it",
+    (role) => {
+      const known = { ...record, supervisorUid: "supervisor-uid", workloadUid: "workload-uid" };
+      const hidden = { ...up, [`${role}s`]: [] };
+      const unsure = { ...calmCluster, isGone: () => false };
+      const [pod] = up[`${role}s`];
+      expect(planOf(testObserved(known, { ...hidden, cluster: unsure })).actions).toMatchObject([
+        {
+          do: "restore-labels",
+          kind: "Pod",
+          metadata: { name: pod?.metadata.name, uid: `${role}-uid` },
+          labels: {
+            [labels.gatewayId]: testGatewayId,
+            [labels.boundaryRole]: role,
+            [labels.pairId]: known.generation.id,
+          },
+        },
+      ]);
+      expect(verbs(planOf(testObserved(known, hidden)).actions)).not.toContain("restore-labels");
+    },
+  );
+
+  test("a Pod that left our selection gets the labels of the generation that it was made for", () => {
+    const next = { ...record, generation: { ...record.generation, id: "b".repeat(32), session: 2 } };
+    const departed = new Set(["workload-uid"]);
+    expect(planOf(testObserved(next, { ...up, departed })).actions).toMatchObject([
+      { do: "restore-labels", labels: { [labels.pairId]: record.generation.id } },
+    ]);
   });
 
   test("labels that somebody changed are put back", () => {

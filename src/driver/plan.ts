@@ -1,11 +1,11 @@
-import type { Live, Pod } from "../kube/index.ts";
-import { labels, pairSelector } from "../manifests/index.ts";
+import { pairSelector } from "../manifests/index.ts";
 import type { Action, Plan, PlanMemory } from "./action.ts";
 import { planBootstrap } from "./bootstrap.ts";
 import { breachWhileRunning, endOfWorkload, provisioningTimeout } from "./ends.ts";
 import {
   agentStatus,
   currentWorkload,
+  generationOf,
   isEnding,
   isGoing,
   isReleased,
@@ -21,6 +21,7 @@ import { reasonClass } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 import { controllerRefusal } from "./refusal.ts";
 import { replacementWindow, replaceSupervisor } from "./replacement.ts";
+import { changedLabels, missedObjects } from "./restore-labels.ts";
 
 const silentControllerMs = 10_000;
 const nothing: Plan = { actions: [] };
@@ -30,6 +31,9 @@ export function plan(observed: Observed, memory: PlanMemory): Plan {
   if (isGoing(observed)) return nothing;
   if (observed.record?.ok !== true) return nothing;
   const { record } = observed.record;
+  // Before anything is concluded from what is not shown.
+  const missed = missedObjects(observed, record, memory.gatewayId);
+  if (missed.length > 0) return { actions: missed };
   switch (memory.request?.kind) {
     case "stop":
       return record.intent === "stopped" ? planStopped(observed) : endWith(observed, stopped(record));
@@ -80,7 +84,7 @@ function planStart(observed: Observed, record: GenerationRecord): Plan {
   const { resource, workloads } = observed;
   if (resource === undefined) return nothing;
   const old = supervisorsToDelete(observed).filter(
-    (action) => action.do === "delete-pod" && action.pod.metadata.labels?.[labels.pairId] !== record.generation.id,
+    (action) => action.do === "delete-pod" && generationOf(action.pod) !== record.generation.id,
   );
   if (isRunning(resource) && observed.record?.ok === true) {
     return { actions: [{ do: "suspend", record: stopped(observed.record.record) }, ...old] };
@@ -153,9 +157,15 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   );
   if (leaving.length > 0) return { actions: leaving };
 
+  // A workload that runs is watched and mended whatever its supervisor does meanwhile.
+  const breach = breachWhileRunning(observed, record, workload, supervisor);
+  if (breach !== undefined) return fail(breach);
+  const repairs = [...pointService(observed, record), ...changedLabels(observed, record, memory.gatewayId)];
+
   if (supervisor === undefined || isEnding(supervisor, cluster) || isTerminal(supervisor)) {
     const replacement = replaceSupervisor(observed, record, workload, supervisor);
-    return "failure" in replacement ? fail(replacement.failure) : replacement;
+    if ("failure" in replacement) return fail(replacement.failure);
+    return { ...replacement, actions: [...repairs, ...replacement.actions] };
   }
   const trouble = troubleOf(supervisor);
   if (trouble !== undefined && reasonClass(trouble.reason) === "failed") {
@@ -167,17 +177,15 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
 
   if (!isReleased(workload) || !isReleased(supervisor)) {
     const bootstrap = planBootstrap(observed, record, memory, workload, supervisor);
-    return "failure" in bootstrap ? fail(bootstrap.failure) : { actions: bootstrap.actions, ...later };
+    if ("failure" in bootstrap) return fail(bootstrap.failure);
+    return { actions: [...repairs, ...bootstrap.actions], ...later };
   }
-  const breach = breachWhileRunning(observed, record, workload, supervisor);
-  if (breach !== undefined) return fail(breach);
   const inTheWay = podInTheWay(record, { workload, supervisor }, observed.now);
   if (inTheWay !== undefined) {
     if (inTheWay.waitMs > 0) return { actions: [], againAfterMs: inTheWay.waitMs };
     const placement = { evicted: [...(record.placement?.evicted ?? []), inTheWay.pod.metadata.uid].slice(-20) };
     return { actions: [{ do: "record", record: { ...record, placement } }] };
   }
-  const repairs = [...pointService(observed, record), ...restoreLabels(observed, record, workload, supervisor)];
   const isRunningNow = agentStatus(workload)?.state?.running !== undefined;
   const completed: Action[] =
     isRunningNow && !record.seeded
@@ -190,36 +198,4 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
 function again(...times: (number | undefined)[]): Pick<Plan, "againAfterMs"> {
   const known = times.filter((time) => time !== undefined);
   return known.length === 0 ? {} : { againAfterMs: Math.min(...known) };
-}
-
-/** After release anyone who may patch Pods can change labels, and with them which policies select a Pod (measured: the fence opened in 4 s). */
-function restoreLabels(
-  { cluster, resource }: Observed,
-  record: GenerationRecord,
-  workload: Live<Pod>,
-  supervisor: Live<Pod>,
-): Action[] {
-  if (resource === undefined) return [];
-  return (
-    [
-      ["workload", workload],
-      ["supervisor", supervisor],
-    ] as const
-  ).flatMap(([role, pod]) => {
-    if (isEnding(pod, cluster)) return [];
-    const wanted = { ...identifyingLabels(record, resource.metadata.labels), [labels.boundaryRole]: role };
-    const wrong = Object.entries(wanted).filter(([key, value]) => pod.metadata.labels?.[key] !== value);
-    return wrong.length === 0 ? [] : [{ do: "restore-labels", pod, labels: Object.fromEntries(wrong) } as const];
-  });
-}
-
-function identifyingLabels(
-  record: GenerationRecord,
-  ofResource: Readonly<Record<string, string>> = {},
-): Record<string, string> {
-  return {
-    [labels.gatewayId]: ofResource[labels.gatewayId] ?? "",
-    [labels.sandboxId]: record.sandbox.id,
-    [labels.pairId]: record.generation.id,
-  };
 }

@@ -62,10 +62,20 @@ export class Reconciler {
     for (const id of this.#options.view.sandboxIds()) this.#queue.add(id);
   }
 
+  /** Ends writing. Nobody is left waiting for what only a writer can do: the callers may ask again. */
   async stop(): Promise<void> {
     const queue = this.#queue;
     this.#queue = undefined;
     await queue?.stop();
+    const error = new OpenShellError("unavailable", "this driver does not lead any more; try again", {
+      retryAfterMs: 2_000,
+    });
+    for (const memory of this.#memory.values()) {
+      memory.creating?.reject(error);
+      memory.request?.done.reject(error);
+      memory.creating = undefined;
+      memory.request = undefined;
+    }
   }
 
   get depth(): number {
@@ -78,20 +88,21 @@ export class Reconciler {
     else this.#queue.add(sandboxId);
   }
 
-  /** Resolves when the CR, Service and supervisor of a new sandbox are accepted and the CR runs. */
+  /** Resolves when the CR, Service and supervisor of a new sandbox are accepted and the CR runs. A second call meanwhile joins the first. */
   async create(record: GenerationRecord, makeResource: () => Promise<void>): Promise<GenerationRecord> {
     const memory = this.#memoryOf(record.sandbox.id);
-    memory.creating ??= Promise.withResolvers();
-    const { promise } = memory.creating;
-    promise.catch(() => undefined);
+    if (memory.creating !== undefined) return await memory.creating.promise;
+    const creating = Promise.withResolvers<GenerationRecord>();
+    creating.promise.catch(() => undefined);
+    memory.creating = creating;
     try {
       await makeResource();
+      this.wake(record.sandbox.id);
     } catch (error) {
-      memory.creating = undefined;
-      throw error;
+      if (memory.creating === creating) memory.creating = undefined;
+      creating.reject(error);
     }
-    this.wake(record.sandbox.id);
-    return await promise;
+    return await creating.promise;
   }
 
   /** Resolves when the new generation's CR runs. A second call meanwhile joins the first. */
@@ -125,6 +136,7 @@ export class Reconciler {
   /** Tells watchers how the sandbox stands. */
   publish(sandboxId: string): void {
     const { hub, view } = this.#options;
+    if (view.api === undefined) return;
     const observed = view.observe(sandboxId);
     const isGone = observed.resource === undefined && observed.workloads.length + observed.supervisors.length === 0;
     if (!isGone) {
@@ -134,6 +146,7 @@ export class Reconciler {
     const memory = this.#memory.get(sandboxId);
     if (memory?.creating !== undefined && hub.get(sandboxId) === undefined) return;
     hub.remove(sandboxId);
+    view.forget(sandboxId);
     const gone = new OpenShellError("not-found", `sandbox ${sandboxId} was deleted`);
     memory?.creating?.reject(gone);
     memory?.request?.done.reject(gone);
@@ -155,7 +168,11 @@ export class Reconciler {
       }
       onRound?.(sandboxId, actions);
       const outcomes = await Promise.allSettled(actions.map((action) => executor.perform(action, observed, memory)));
-      for (const action of actions) if (action.do === "restore-labels") this.#tellTampering(sandboxId, action);
+      for (const action of actions) {
+        if (action.do === "restore-labels" && !view.overlay.isGone(action.metadata.uid)) {
+          this.#tellTampering(sandboxId, action);
+        }
+      }
       const failure = outcomes
         .map((outcome) => (outcome.status === "fulfilled" ? outcome.value : undefined))
         .find(Boolean);
@@ -170,7 +187,10 @@ export class Reconciler {
   }
 
   /** Labels decide which policies select a Pod, so that somebody changed them is worth more than a line in our log. */
-  #tellTampering(sandboxId: string, { pod, labels: wanted }: Extract<Action, { do: "restore-labels" }>): void {
+  #tellTampering(
+    sandboxId: string,
+    { kind, metadata, labels: wanted }: Extract<Action, { do: "restore-labels" }>,
+  ): void {
     this.#options.hub.platformEvent(
       sandboxId,
       create(compute.DriverPlatformEventSchema, {
@@ -178,8 +198,8 @@ export class Reconciler {
         source: "openshell-driver",
         type: "Warning",
         reason: "LabelsTampered",
-        message: `somebody changed ${Object.keys(wanted).join(", ")} of Pod ${pod.metadata.name}; put back`,
-        metadata: { kind: "Pod", name: pod.metadata.name, count: "1" },
+        message: `somebody changed ${Object.keys(wanted).join(", ")} of ${kind} ${metadata.name}; put back`,
+        metadata: { kind, name: metadata.name, count: "1" },
       }),
     );
   }
@@ -207,7 +227,7 @@ export class Reconciler {
   /** Answers callers whose wish has come true. */
   #settle(observed: Observed, memory: Memory): void {
     const { resource, record } = observed;
-    if (resource === undefined || record?.ok !== true) return;
+    if (resource === undefined || record?.ok !== true || observed.departed.has(resource.metadata.uid)) return;
     const { creating, request } = memory;
     if (creating !== undefined && (isRunning(resource) || record.record.intent !== "running")) {
       memory.creating = undefined;

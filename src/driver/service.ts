@@ -1,11 +1,10 @@
 import { OpenShellError } from "../common/errors.ts";
-import { nodes } from "../kube/index.ts";
+import { agentSandboxGroup, agentSandboxVersions, nodes } from "../kube/index.ts";
 import {
   type Affinity,
   foreignAffinity,
   type GatewayFacts,
   generationSettings,
-  labels,
   type SandboxSpec,
   sandboxResourceName,
 } from "../manifests/index.ts";
@@ -14,7 +13,7 @@ import { isHolder, refused, reviewToken } from "./authenticate.ts";
 import { capabilitiesOf, checkGateway } from "./capabilities.ts";
 import type { Hub } from "./hub.ts";
 import { masterKidOf } from "./identity.ts";
-import { isEnding, isGated, isGoing, isTerminal, type Observed } from "./observed.ts";
+import { isEnding, isGated, isGoing, isTerminal, type Observed, sandboxIdOf } from "./observed.ts";
 import { type GenerationRecord, generationIdFor } from "./record.ts";
 import { sandboxSpecOf } from "./request.ts";
 import type { DriverOptions, Running } from "./types.ts";
@@ -24,6 +23,10 @@ export interface ServiceOptions {
   readonly hub: Hub;
   readonly gateway: GatewayFacts;
   readonly running: () => Running;
+  /** @throws unavailable where this driver may not write now */
+  readonly requireLead: () => void;
+  /** @throws unavailable until every sandbox of the cluster is known */
+  readonly requireComplete: () => void;
 }
 
 /** The twelve calls of ComputeDriver. */
@@ -32,6 +35,8 @@ export function computeDriver({
   hub,
   gateway,
   running,
+  requireLead,
+  requireComplete,
 }: ServiceOptions): Implementation<typeof compute.ComputeDriver> {
   const { settings } = options;
   const now = options.now ?? (() => new Date());
@@ -53,6 +58,7 @@ export function computeDriver({
 
   /** The sandbox with a readable record, or the error that its caller gets. */
   const require = (request: { readonly sandboxId: string }): Observed & { readonly known: GenerationRecord } => {
+    requireComplete();
     const observed = running().view.observe(request.sandboxId);
     if (isGoing(observed)) throw unknown(request.sandboxId);
     if (observed.record?.ok !== true) {
@@ -84,7 +90,7 @@ export function computeDriver({
       );
       const pod = view.podNamed(holder.podName);
       if (pod === undefined || !isHolder(pod, holder)) throw refused();
-      const observed = view.observe(pod.metadata.labels?.[labels.sandboxId] ?? "");
+      const observed = view.observe(sandboxIdOf(pod) ?? "");
       const record = observed.record?.ok === true ? observed.record.record : undefined;
       const isCurrent = record?.intent === "running" && record.supervisorUid === holder.podUid && !isGoing(observed);
       if (!isCurrent || isGated(pod) || isTerminal(pod) || isEnding(pod, observed.cluster)) throw refused();
@@ -97,23 +103,26 @@ export function computeDriver({
     },
 
     async getSandbox({ sandboxId }) {
+      requireComplete();
       const sandbox = hub.get(sandboxId);
       if (sandbox === undefined) throw unknown(sandboxId);
       return { sandbox };
     },
 
     async listSandboxes() {
+      requireComplete();
       return { sandboxes: hub.list() };
     },
 
     async createSandbox({ sandbox }) {
+      requireLead();
       const { view, executor, reconciler } = running();
       const spec = await checkedSpec(sandbox, options, running());
       const existing = view.observe(spec.id);
       if (existing.record?.ok === true && !isGoing(existing))
         return { runtimeIdentity: identityOf(existing.record.record) };
       const api = view.api;
-      if (api === undefined) throw noApi();
+      if (api === undefined) throw noAgentSandboxApi();
       const id = generationIdFor(spec.id, "");
       const record = newRecord(spec, { id, session: 1, seeded: false, foreignAffinity: {} });
       const created = await reconciler.create(record, () => executor.createResource(record, api));
@@ -121,6 +130,7 @@ export function computeDriver({
     },
 
     async startSandbox(request) {
+      requireLead();
       const { reconciler } = running();
       const { known, resource } = require(request);
       if (known.intent === "running") return { runtimeIdentity: identityOf(known) };
@@ -141,12 +151,15 @@ export function computeDriver({
     },
 
     async stopSandbox(request) {
+      requireLead();
       require(request);
       await running().reconciler.stopGeneration(request.sandboxId);
       return {};
     },
 
     async deleteSandbox({ sandboxId }) {
+      requireLead();
+      requireComplete();
       const { view, executor, reconciler } = running();
       const observed = view.observe(sandboxId);
       if (observed.resource === undefined)
@@ -157,7 +170,7 @@ export function computeDriver({
     },
 
     async *watchSandboxes(_request, { signal }) {
-      running();
+      requireComplete();
       yield* hub.watch(signal);
     },
 
@@ -188,7 +201,7 @@ async function checkedSpec(
 ): Promise<SandboxSpec> {
   if (sandbox === undefined) throw new OpenShellError("invalid-argument", "sandbox is missing");
   const spec = sandboxSpecOf(sandbox, options.settings, running.namespace);
-  if (running.view.api === undefined) throw noApi();
+  if (running.view.api === undefined) throw noAgentSandboxApi();
   checkClasses(spec, options, running);
   await checkGpus(spec, running);
   return spec;
@@ -236,9 +249,11 @@ function unknown(sandboxId: string): OpenShellError {
   return new OpenShellError("not-found", `sandbox ${sandboxId} does not exist in the cluster`);
 }
 
-function noApi(): OpenShellError {
-  return new OpenShellError("unavailable", "the cluster does not serve agents.x-k8s.io; install Agent Sandbox", {
-    reason: "AgentSandboxUnavailable",
-    retryAfterMs: 5_000,
-  });
+export function noAgentSandboxApi(): OpenShellError {
+  const served = agentSandboxVersions.map((version) => `sandboxes.${agentSandboxGroup}/${version}`).join(" or ");
+  return new OpenShellError(
+    "unavailable",
+    `the cluster does not serve ${served}; install Agent Sandbox (its CRDs and its controller). The driver looks again by itself`,
+    { reason: "AgentSandboxUnavailable", retryAfterMs: 5_000 },
+  );
 }

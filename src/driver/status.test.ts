@@ -43,11 +43,6 @@ describe("what is said about a sandbox", () => {
       testObserved(record, { now: late }),
     ],
     [
-      "the API went away",
-      ["AgentSandboxUnavailable", "WaitingForAdmission", "WaitingForScheduling"],
-      testObserved(record, { api: undefined }),
-    ],
-    [
       "its Pods are gated",
       ["CreatingPods", "WaitingForAdmission", "WaitingForScheduling"],
       testObserved(record, pods({}, {})),

@@ -98,9 +98,6 @@ function running(observed: Observed, record: GenerationRecord): Condition[] {
 
 function admission(observed: Observed, record: GenerationRecord, workload?: Pod, supervisor?: Pod): Condition {
   const not = (reason: Reason, message: string) => waiting("PodsAdmitted", reason, message);
-  if (observed.api === undefined) {
-    return not("AgentSandboxUnavailable", "the cluster does not serve agents.x-k8s.io; install Agent Sandbox");
-  }
   if (workload === undefined) {
     const error = controllerError(observed);
     if (error !== undefined)

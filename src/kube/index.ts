@@ -7,7 +7,6 @@ export {
   defaultAccess,
   fixedAccess,
   inClusterAccess,
-  isInCluster,
   kubeconfigAccess,
 } from "./access.ts";
 export * from "./agent-sandbox.ts";

@@ -8,7 +8,7 @@ export interface LeaseOptions {
   readonly client: KubeClient;
   readonly namespace: string;
   readonly name: string;
-  /** Who holds it. One that already holds it under this identity has it again at once. */
+  /** Who holds it; another for each process that may not hold it together with this one. Its holder has it again at once. */
   readonly identity: string;
   /** A holder that did not renew for this long has lost it. It is renewed three times as often. @default 15 */
   readonly durationSeconds?: number;
