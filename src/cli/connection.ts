@@ -38,7 +38,8 @@ export async function resolveTarget(choice: GatewayChoice, env: Environment): Pr
   const insecure = choice.gatewayInsecure ?? /^(1|true|yes)$/i.test(env.OPENSHELL_GATEWAY_INSECURE ?? "");
   const override = choice.gatewayEndpoint ?? (env.OPENSHELL_GATEWAY_ENDPOINT || undefined);
   const named = choice.gateway ?? (env.OPENSHELL_GATEWAY || undefined);
-  const name = named ?? (await directory.active());
+  const active = named === undefined ? await directory.active() : undefined;
+  const name = named ?? active;
   if (override !== undefined) {
     const endpoint = parseEndpoint(override);
     const certificates = name === undefined ? undefined : await directory.certificates(name);
@@ -48,6 +49,12 @@ export async function resolveTarget(choice: GatewayChoice, env: Environment): Pr
     throw new OpenShellError(
       "failed-precondition",
       'no gateway is chosen: add one with "openshell gateway add NAME --endpoint https://HOST:PORT …", or choose one with "openshell gateway use NAME"',
+    );
+  }
+  if (active !== undefined && (await directory.find(active)) === undefined) {
+    throw new OpenShellError(
+      "not-found",
+      `there is no gateway "${active}", though it is the one in use: choose another with "openshell gateway use NAME", or add it again`,
     );
   }
   const { metadata } = await directory.get(name);
@@ -122,12 +129,16 @@ async function* explainedStream(stream: AsyncIterable<unknown>, target: Target) 
 
 /** A failure to connect in the words of someone who has to mend it; every other error as it is. */
 export function explained(error: unknown, target: Target): unknown {
-  if (hasCode(error, "unauthenticated") && target.certificates?.cert === undefined) {
-    return new OpenShellError(
-      "unauthenticated",
-      `the gateway "${target.name}" wants a client certificate, and none is stored for it: add it again with --cert and --key, --from-secret or --from-kubernetes`,
-      { cause: error },
-    );
+  if (hasCode(error, "unauthenticated")) {
+    const why =
+      target.certificates?.cert === undefined
+        ? `wants a client certificate, and none is stored for it: add it again with --cert and --key, --from-secret or --from-kubernetes`
+        : `does not accept the stored client certificate (${error.message}): add it again with a valid one`;
+    return new OpenShellError("unauthenticated", `the gateway "${target.name}" ${why}`, { cause: error });
+  }
+  if (hasCode(error, "deadline-exceeded") && /^Deadline exceeded/.test(error.message)) {
+    const message = `the gateway "${target.name}" at ${target.endpoint.url} did not answer in time; --request-timeout gives it longer`;
+    return new OpenShellError("deadline-exceeded", message, { cause: error });
   }
   if (!hasCode(error, "unavailable")) return error;
   const why = connectionFailures.find(({ pattern }) => pattern.test(error.message));

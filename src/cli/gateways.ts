@@ -227,9 +227,9 @@ function parseMetadata(text: string, path: string): GatewayMetadata {
 
 /** Writes a private file so that a reader sees the old text or the new one, never a part. */
 async function writeWhole(path: string, text: string): Promise<void> {
-  await mkdir(join(path, ".."), { recursive: true, mode: 0o700 });
   const temporary = `${path}.${randomUUID()}`;
   try {
+    await mkdir(join(path, ".."), { recursive: true, mode: 0o700 });
     const file = await open(temporary, "wx", 0o600);
     try {
       await file.writeFile(text);
@@ -239,8 +239,10 @@ async function writeWhole(path: string, text: string): Promise<void> {
     }
     await rename(temporary, path);
   } catch (error) {
-    await rm(temporary, { force: true });
-    throw error;
+    await rm(temporary, { force: true }).catch(() => {});
+    throw new OpenShellError("failed-precondition", `cannot write the configuration: ${(error as Error).message}`, {
+      cause: error,
+    });
   }
 }
 

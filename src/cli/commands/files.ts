@@ -2,6 +2,7 @@
 import { stat } from "node:fs/promises";
 import { basename, dirname, resolve } from "node:path";
 import { download, services, upload } from "../../boundary/index.ts";
+import { OpenShellError } from "../../common/errors.ts";
 import type { Connection } from "../connection.ts";
 import type { CommandContext } from "../context.ts";
 import { gitKeeps } from "../git-ignore.ts";
@@ -25,6 +26,13 @@ export async function uploadFiles(
 ): Promise<void> {
   using connection = await context.connect();
   await uploadPath(context, connection, sandbox, local, { destination, ...options });
+}
+
+/** @throws not-found for a file that is not there, before anything is made for it */
+export async function requireThere(local: string): Promise<void> {
+  await stat(local).catch((cause: Error) => {
+    throw new OpenShellError("not-found", `--upload ${local}: ${cause.message}`, { cause });
+  });
 }
 
 /** Uploads `local` into a directory of the sandbox. */

@@ -10,7 +10,7 @@ import { type SandboxData, sandboxColumns, sandboxData, sandboxProperties } from
 import { type CreateOptions, createRequest } from "../spec.ts";
 import { write } from "../terminal.ts";
 import { untilDeleted, untilEnded, untilReady, untilRun, untilStopped, type WaitGoal, waitFor } from "../wait.ts";
-import { uploadPath } from "./files.ts";
+import { requireThere, uploadPath } from "./files.ts";
 
 interface OutputOption {
   readonly output?: string;
@@ -54,6 +54,7 @@ export async function createSandbox(
   const deadlines = createDeadlines(options.timeout);
   const uploads = options.upload.map(parseUpload);
   const request = createRequest(options, context.workspace, command);
+  for (const { local } of uploads) await requireThere(local);
   using connection = await context.connect();
   const { sandbox } = await connection.client.createSandbox(request, context.call);
   if (!sandbox?.metadata?.id) throw new OpenShellError("internal", "the gateway made no sandbox and gave no reason");

@@ -20,10 +20,12 @@ export function requireServing(sandboxes: Sandboxes, record: SandboxRecord): voi
     });
   }
   const ready = status.conditions.find(({ type }) => type === "Ready");
-  throw new OpenShellError("failed-precondition", "sandbox is not ready", {
+  const phase = openshell.SandboxPhase[status.phase];
+  const why = ready === undefined || ready.message === "" ? "" : ` (${ready.message.slice(0, 512)})`;
+  throw new OpenShellError("failed-precondition", `sandbox is not ready: it is ${phase}${why}`, {
     reason: "SandboxNotReady",
     metadata: {
-      phase: openshell.SandboxPhase[status.phase],
+      phase,
       reason: ready?.reason ?? "",
       message: ready?.message.slice(0, 512) ?? "",
     },

@@ -139,7 +139,10 @@ function requireWorkspace(store: Store, name: string): WorkspaceRecord {
 function freeName(sandboxes: Sandboxes, workspace: string, wanted: string): string {
   if (wanted !== "") {
     if (sandboxes.find(workspace, wanted) === undefined) return wanted;
-    throw new OpenShellError("already-exists", `sandbox ${wanted} already exists in workspace ${workspace}`);
+    throw new OpenShellError(
+      "already-exists",
+      `sandbox ${wanted} already exists in workspace ${workspace}: choose another name, or delete it first`,
+    );
   }
   for (;;) {
     const name = generateName();

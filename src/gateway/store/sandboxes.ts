@@ -69,7 +69,10 @@ export class SandboxTable {
       if (row === undefined) throw workspaceNotFound(workspace);
       requireActive({ name: workspace, terminating: row.terminating === 1 });
       if (this.byName(workspace, name) !== undefined) {
-        throw new OpenShellError("already-exists", `sandbox ${name} already exists in workspace ${workspace}`);
+        throw new OpenShellError(
+          "already-exists",
+          `sandbox ${name} already exists in workspace ${workspace}: choose another name, or delete it first`,
+        );
       }
       const resourceVersion = nextRevision(this.#database);
       const stamped = stamp(object, resourceVersion);
