@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { KubeObject } from "../../src/kube/index.ts";
 import { Conformance } from "../support/conformance.ts";
 import { failed, failureOf, said } from "../support/outcome.ts";
+import { podQuota } from "../support/pod-quota.ts";
 import { TestSandbox } from "../support/test-sandbox.ts";
 import { phase, reason } from "../support/waits.ts";
 
@@ -33,22 +34,18 @@ const soonMs = 15_000;
 
 describe("a sandbox that cannot run says why, at once", () => {
   it("QuotaExceeded: the supervisor is refused, and the call says it; nothing is left", async () => {
-    await using _quota = await suite.applied(inSandboxes("ResourceQuota", "conformance-none", { hard: { pods: "0" } }));
-    await quotaInForce("conformance-none", "0");
+    await using _quota = await podQuota(suite, 0);
     const [{ text, sandbox }, ms] = await timed(() => failureOf(suite.create()));
-    expect(text).toMatch(/exceeded quota: conformance-none/);
+    expect(text).toMatch(/exceeded quota: conformance-pods/);
     expect(sandbox).toBeUndefined();
     expect(ms).toBeLessThan(soonMs);
   });
 
   it("QuotaExceeded: only the workload is refused, and a start goes on once there is room", async () => {
-    const there = suite.pods.list().length;
-    const hard = { pods: String(there + 1) };
-    const quota = await suite.applied(inSandboxes("ResourceQuota", "conformance-one", { hard }));
-    await quotaInForce("conformance-one", hard.pods);
+    const quota = await podQuota(suite, suite.pods.list().length + 1);
     await using sandbox = await suite.create();
     const [seen, ms] = await timed(() => sandbox.until(failed(soonMs)));
-    expect(said(seen)).toMatch(/PodsAdmitted QuotaExceeded: .*exceeded quota: conformance-one/);
+    expect(said(seen)).toMatch(/PodsAdmitted QuotaExceeded: .*exceeded quota: conformance-pods/);
     expect(ms).toBeLessThan(soonMs);
     await suite.pods.until("its supervisor to be gone", () => suite.podsOf(sandbox).length === 0);
     await quota[Symbol.asyncDispose]();
@@ -193,16 +190,3 @@ describe("a sandbox that runs is ended, by name, when", () => {
     );
   });
 });
-
-/** A quota counts from the moment that its controller has filled its status in. */
-async function quotaInForce(name: string, pods: string): Promise<void> {
-  const namespace = suite.release.sandboxNamespace;
-  await suite.kubectl([
-    "-n",
-    namespace,
-    "wait",
-    `resourcequota/${name}`,
-    `--for=jsonpath={.status.hard.pods}=${pods}`,
-    "--timeout=30s",
-  ]);
-}

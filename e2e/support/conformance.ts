@@ -136,7 +136,7 @@ export class Conformance implements AsyncDisposable {
 
   /** Both Pods, once `fits` holds for the two. */
   async pair(
-    sandbox: TestSandbox,
+    sandbox: Pick<TestSandbox, "id" | "name">,
     what = "both Pods of the pair",
     fits: (pair: Pair) => boolean = () => true,
     withinMs = 60_000,
@@ -181,10 +181,11 @@ async function installed(kubeconfig: string, release: Release, settings: Setting
   await install({ kubeconfig, release, presets: ["conformance"], values });
 }
 
-/** Settings of the driver's table and of its sandbox_runtime table. */
+/** The driver's tables. */
 export const tables = {
   driver: "openshell.drivers.kubernetes",
   runtime: "openshell.drivers.kubernetes.sandbox_runtime",
+  replacement: "openshell.drivers.kubernetes.supervisor_replacement",
 } as const;
 
 export type { Resource };

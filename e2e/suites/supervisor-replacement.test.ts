@@ -1,0 +1,147 @@
+import { randomBytes } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Conformance, type Pair, tables } from "../support/conformance.ts";
+import { CountingSandbox } from "../support/counting-sandbox.ts";
+import { failed, said } from "../support/outcome.ts";
+import { podQuota } from "../support/pod-quota.ts";
+import { reason } from "../support/waits.ts";
+
+let suite: Conformance;
+
+beforeAll(async () => {
+  suite = await Conformance.open({ [tables.runtime]: { pod_anti_affinity: "preferred" } });
+});
+
+afterAll(async () => suite[Symbol.asyncDispose]());
+
+const pod = ({ supervisor }: Pair) => ["-n", suite.release.sandboxNamespace, "pod", supervisor.metadata.name];
+
+/** What takes a supervisor away while its workload runs. */
+const losses: Readonly<Record<string, (pair: Pair) => Promise<unknown>>> = {
+  "is deleted": (pair) => suite.kubectl(["delete", ...pod(pair)]),
+  "is deleted without grace": (pair) => suite.kubectl(["delete", "--grace-period=0", "--force", ...pod(pair)]),
+  "is evicted through the API, as a drain does": async ({ supervisor: { metadata } }) => {
+    const { name, namespace } = metadata;
+    const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace } };
+    const path = `/api/v1/namespaces/${namespace}/pods/${name}/eviction`;
+    await suite.kubectl(["create", "--raw", path, "-f", "-"], { input: JSON.stringify(eviction) });
+  },
+  "is deleted while the gateway is down": async (pair) => {
+    const gateway = ["-n", suite.release.namespace, "statefulset", suite.release.name];
+    await suite.kubectl(["scale", "--replicas=0", ...gateway]);
+    await suite.kubectl([
+      "-n",
+      suite.release.namespace,
+      "wait",
+      "pod",
+      suite.gateway.podName,
+      "--for=delete",
+      "--timeout=60s",
+    ]);
+    await suite.kubectl(["delete", "--wait", ...pod(pair)]);
+    await suite.kubectl(["scale", "--replicas=1", ...gateway]);
+    await suite.kubectl(["rollout", "status", "--timeout=120s", ...gateway]);
+    await suite.gateway.reconnect();
+  },
+};
+
+describe("a supervisor that is lost", () => {
+  it.each(Object.entries(losses))(
+    "because it %s is replaced, and the workload's processes and files stay",
+    async (_, lose) => {
+      await using sandbox = await CountingSandbox.create(suite);
+      const before = await suite.pair(sandbox);
+      const count = await sandbox.count();
+      await lose(before);
+      const after = await suite.pair(
+        sandbox,
+        "another supervisor",
+        ({ supervisor }) => supervisor.metadata.uid !== before.supervisor.metadata.uid,
+      );
+      await sandbox.countsOn(count);
+      expect(after.workload.metadata.uid).toBe(before.workload.metadata.uid);
+      const [container] = (await suite.pair(sandbox)).workload.status?.containerStatuses ?? [];
+      expect(container?.restartCount).toBe(0);
+      // Under the settings that its generation began with.
+      const policy = ({ supervisor: { spec } }: Pair) => [
+        spec?.affinity,
+        spec?.runtimeClassName,
+        spec?.containers[0]?.resources,
+      ];
+      expect(policy(after)).toEqual(policy(before));
+    },
+    240_000,
+  );
+
+  it("leaves the workload frozen while no other one can be made, and running again afterwards", async () => {
+    await using sandbox = await CountingSandbox.create(suite);
+    const before = await suite.pair(sandbox);
+    const quota = await podQuota(suite, 1);
+    try {
+      await suite.kubectl(["delete", "--wait", ...pod(before)]);
+      await sandbox.until(reason("ReplacingSupervisor"));
+      const count = await sandbox.countSeenByKubelet();
+      await sleep(1500);
+      expect(await sandbox.countSeenByKubelet()).toBe(count);
+    } finally {
+      await quota[Symbol.asyncDispose]();
+    }
+    await sandbox.countsOn(0);
+    expect((await suite.pair(sandbox)).workload.metadata.uid).toBe(before.workload.metadata.uid);
+  }, 240_000);
+
+  it("cannot be impersonated by a copy of its Pod, which gets nothing and moves nothing", async () => {
+    await using sandbox = await CountingSandbox.create(suite);
+    const { supervisor, workload } = await suite.pair(sandbox);
+    const { metadata, spec } = supervisor;
+    const { nodeName: _, ...rest } = spec ?? {};
+    const name = `copy-${randomBytes(3).toString("hex")}`;
+    const copy = {
+      apiVersion: "v1",
+      kind: "Pod",
+      metadata: { name, namespace: suite.release.sandboxNamespace, labels: metadata.labels ?? {} },
+      spec: { ...rest, schedulingGates: [], terminationGracePeriodSeconds: 1 },
+    };
+    await using _copy = await suite.applied(copy);
+    await suite.pods.until("the copy's container to have started", () =>
+      suite.pods
+        .list()
+        .some(
+          (one) =>
+            one.metadata.name === name &&
+            one.status?.containerStatuses?.some(({ state }) => state?.running ?? state?.terminated),
+        ),
+    );
+    const count = await sandbox.count();
+    await sleep(3000);
+    await sandbox.countsOn(count);
+    const found = (uid: string) => suite.podsOf(sandbox).find((one) => one.metadata.uid === uid);
+    expect(found(supervisor.metadata.uid)?.metadata.deletionTimestamp).toBeUndefined();
+    expect(found(workload.metadata.uid)?.metadata.deletionTimestamp).toBeUndefined();
+    // Whoever logs in as the copy is asked for its own Pod's grant, which nobody has signed.
+    const ready = suite.pods
+      .list()
+      .find((one) => one.metadata.name === name)
+      ?.status?.conditions?.find(({ type }) => type === "Ready");
+    expect(ready?.status).not.toBe("True");
+  }, 240_000);
+});
+
+describe("the end of a generation without a supervisor", () => {
+  it("comes when the window is over", async () => {
+    await suite.configure({ [tables.replacement]: { window_seconds: 10 } });
+    await using sandbox = await CountingSandbox.create(suite);
+    await using _quota = await podQuota(suite, 1);
+    await suite.kubectl(["delete", ...pod(await suite.pair(sandbox))]);
+    expect(said(await sandbox.until(failed(90_000)))).toMatch(/SupervisorLost: .*10 s/);
+  }, 240_000);
+
+  it("comes at once where the operator configured that", async () => {
+    await suite.configure({ [tables.replacement]: { mode: "terminate" } });
+    await using sandbox = await CountingSandbox.create(suite);
+    await suite.kubectl(["delete", ...pod(await suite.pair(sandbox))]);
+    expect(said(await sandbox.until(failed()))).toMatch(/SupervisorLost/);
+    await suite.pods.until("both Pods to be gone", () => suite.podsOf(sandbox).length === 0, { deadlineMs: 60_000 });
+  }, 240_000);
+});

@@ -1,0 +1,65 @@
+import { expect } from "vitest";
+import { containers } from "../../src/manifests/names.ts";
+import type { Conformance } from "./conformance.ts";
+import type { TestSandbox } from "./test-sandbox.ts";
+import type { Sandbox, SandboxWait } from "./waits.ts";
+
+/** Counts in its memory, ten times a second; what it has counted to is in a file. */
+const counter =
+  "echo started >> /sandbox/starts; i=0; while :; do i=$((i+1)); echo $i > /sandbox/next; mv /sandbox/next /sandbox/count; sleep 0.1; done";
+
+/** A sandbox whose main process shows by its counting that it is the same one, and that it runs. */
+export class CountingSandbox implements AsyncDisposable {
+  readonly #suite: Conformance;
+  readonly sandbox: TestSandbox;
+
+  private constructor(suite: Conformance, sandbox: TestSandbox) {
+    this.#suite = suite;
+    this.sandbox = sandbox;
+  }
+
+  /** Makes one and waits until it counts. */
+  static async create(suite: Conformance, driverConfig = {}): Promise<CountingSandbox> {
+    const sandbox = await suite.create({ command: ["sh", "-c", counter], driverConfig });
+    const counting = new CountingSandbox(suite, sandbox);
+    await sandbox.ready();
+    await counting.countsOn(0);
+    return counting;
+  }
+
+  get id(): string {
+    return this.sandbox.id;
+  }
+
+  get name(): string {
+    return this.sandbox.name;
+  }
+
+  until(wait: SandboxWait): Promise<Sandbox> {
+    return this.sandbox.until(wait);
+  }
+
+  /** What it has counted to, as a client sees it. */
+  async count(): Promise<number> {
+    return Number((await this.sandbox.exec(["cat", "/sandbox/count"])).stdout);
+  }
+
+  /** The same past the gateway and the supervisor, for the time in which there is none. */
+  async countSeenByKubelet(): Promise<number> {
+    const { namespace, name } = (this.#suite.podOf(this.sandbox, "workload") ?? expect.fail("no workload Pod"))
+      .metadata;
+    const command = ["exec", name, "-c", containers.agent, "--", "cat", "/sandbox/count"];
+    return Number(await this.#suite.kubectl(["-n", namespace ?? "", ...command]));
+  }
+
+  /** Waits until the same process has counted beyond `count`. */
+  async countsOn(count: number): Promise<void> {
+    const further = () => this.count().catch(() => 0);
+    await expect.poll(further, { timeout: 60_000, interval: 250 }).toBeGreaterThan(count);
+    expect((await this.sandbox.exec(["cat", "/sandbox/starts"])).stdout).toBe("started\n");
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.sandbox[Symbol.asyncDispose]();
+  }
+}
