@@ -2,18 +2,19 @@
  * What a sandbox's runtime costs: from its start until a supervisor is accepted, one exec, and bytes through an exec. Measured against the
  * program as images carry it, over real TLS, on this machine alone; the way from the user to the supervisor is not in it.
  *
- *   node e2e/bench/runtime.ts [--starts 10] [--execs 200] [--mebibytes 256] [--out DIRECTORY]
+ *   npm run bench -- runtime [--starts 10] [--execs 200] [--mebibytes 256] [--out DIRECTORY]
  *
- * Prints Markdown; with --out also writes runtime.json and runtime.md.
+ * Prints JSON, and Markdown to standard error; with --out also writes runtime.json and runtime.md.
  */
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { cpus, loadavg, tmpdir } from "node:os";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { bundle } from "../../images/bundles.ts";
 import { type ExecInputEvent, runExec, services } from "../../src/boundary/index.ts";
 import { isRoot, RuntimeProcess, type TestSupervisor } from "../../src/runtime/_driver.ts";
+import { machine, machineLine, publish } from "./_report.ts";
 
 const { values } = parseArgs({
   options: {
@@ -129,7 +130,7 @@ function summary({ name, unit, samples }: Measure) {
 
 const directory = mkdtempSync(join(tmpdir(), "openshell-bench-"));
 try {
-  const [load = 0] = loadavg();
+  const at = machine();
   const program = await bundle("runtime", directory);
   const measures = await startUp(program);
   {
@@ -141,11 +142,10 @@ try {
     measures.push({ name: "resident memory after all of it", unit: "MiB", samples: [residentMiB(runtime)] });
   }
   const rows = measures.map(summary);
-  const machine = `${cpus().length} CPUs (${cpus()[0]?.model ?? "unknown"}), load ${load.toFixed(1)} before, Node.js ${process.version}`;
   const markdown = [
     "# The sandbox's runtime",
     "",
-    `Measured on ${machine}.`,
+    `Measured on ${machineLine(at)}.`,
     "",
     "| what | median | 95 % | worst | of |",
     "|---|---:|---:|---:|---:|",
@@ -154,12 +154,7 @@ try {
     }),
     "",
   ].join("\n");
-  process.stdout.write(markdown);
-  if (values.out !== undefined) {
-    mkdirSync(values.out, { recursive: true });
-    writeFileSync(join(values.out, "runtime.md"), markdown);
-    writeFileSync(join(values.out, "runtime.json"), `${JSON.stringify({ machine, load, rows }, undefined, 2)}\n`);
-  }
+  publish("runtime", { machine: at, rows }, markdown, values.out);
 } finally {
   rmSync(directory, { recursive: true, force: true });
 }

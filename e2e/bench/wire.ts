@@ -2,14 +2,11 @@
  * What our typed gRPC costs over grpc-js itself: the same bytes through the same method, once as ready-made Buffers and once as messages.
  * Runs alternate A B B A in one process, so that whatever else the machine does meets both alike; what is compared is CPU time.
  *
- *   node e2e/bench/wire.ts [--mebibytes 32] [--rounds 6] [--out DIRECTORY]
+ *   npm run bench -- wire [--mebibytes 32] [--rounds 6] [--out DIRECTORY]
  *
- * Prints Markdown; with --out also writes wire.json and wire.md.
+ * Prints JSON, and Markdown to standard error; with --out also writes wire.json and wire.md.
  */
 
-import { mkdirSync, writeFileSync } from "node:fs";
-import { cpus } from "node:os";
-import { join } from "node:path";
 import { parseArgs } from "node:util";
 import * as grpc from "@grpc/grpc-js";
 import {
@@ -22,6 +19,7 @@ import {
   type Implementation,
   openshell,
 } from "../../src/wire/index.ts";
+import { machine, median, publish } from "./_report.ts";
 
 const { values } = parseArgs({
   options: {
@@ -30,6 +28,7 @@ const { values } = parseArgs({
     out: { type: "string" },
   },
 });
+const at = machine();
 const mebibytes = Number(values.mebibytes);
 const rounds = Number(values.rounds);
 const chunk = Buffer.alloc(64 * 1024, 7);
@@ -204,12 +203,6 @@ async function measure(run: () => Promise<number>): Promise<number> {
   return (user + system) / 1000 / mebibytes;
 }
 
-function median(numbers: readonly number[]): number {
-  const sorted = numbers.toSorted((left, right) => left - right);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 === 1 ? (sorted[middle] ?? 0) : ((sorted[middle - 1] ?? 0) + (sorted[middle] ?? 0)) / 2;
-}
-
 const typedServer = createServer();
 addService(typedServer, openshell.OpenShell, shell, () => undefined);
 addService(typedServer, boundary.Boundary, runtime, () => undefined);
@@ -248,8 +241,7 @@ typedServer.forceShutdown();
 plainServer.forceShutdown();
 
 const report = {
-  node: process.version,
-  cpu: cpus()[0]?.model ?? "unknown",
+  machine: at,
   mebibytes,
   rounds,
   chunk: chunk.length,
@@ -266,9 +258,4 @@ const markdown = [
   ),
   "",
 ].join("\n");
-process.stdout.write(markdown);
-if (values.out !== undefined) {
-  mkdirSync(values.out, { recursive: true });
-  writeFileSync(join(values.out, "wire.json"), `${JSON.stringify(report, null, 2)}\n`);
-  writeFileSync(join(values.out, "wire.md"), markdown);
-}
+publish("wire", report, markdown, values.out);

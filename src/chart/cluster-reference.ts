@@ -1,4 +1,5 @@
-import { clusterPermissions, labelRules, type Permission, sandboxNamespacePermissions } from "../manifests/index.ts";
+import { labelRules } from "../manifests/labels.ts";
+import { clusterPermissions, type Permission, sandboxNamespacePermissions } from "../manifests/permissions.ts";
 
 /** docs/reference/cluster.md: what the gateway may do in a cluster, and the labels by which its objects are found. */
 export function clusterReference(): string {

@@ -20,6 +20,7 @@ import {
   more,
   not,
   notEqual,
+  Once,
   or,
   output,
   run,
@@ -183,13 +184,16 @@ function chartSettings(tree: Expr<Table>): Block {
 
 const isMissing = (table: Expr<Table>, key: string) => or(not(has(table, key)), isKind("invalid", get(table, key)));
 
-/** The effective configuration as JSON: the TOML, the guards and every object that depends on a setting read this one. */
-const configHelper = new Helper("openshell.config", () => {
-  const tree = variable<Table>("tree", call("dict"));
-  return [tree.declaration, readGatewayConfig(tree), ...chartSettings(tree), output(toJson(tree))];
-});
+const tree = variable<Table>("tree", call("dict"));
 
-export const effectiveConfig = fromJson<Table>(configHelper.include());
+/** The effective configuration: the TOML, the guards and every object that depends on a setting read this one. */
+const effectiveSettings = new Once<Table>(
+  "openshell.config",
+  [tree.declaration, readGatewayConfig(tree), ...chartSettings(tree)],
+  // Through JSON: afterwards a number has one type, whether a file, --set or the chart gave it.
+  fromJson(toJson(tree)),
+);
+export const effectiveConfig = effectiveSettings.value;
 
 /** One setting of the effective configuration, by its TOML path, with the default of src/config. */
 export function effective<T>(key: string, config: Expr<Table> = effectiveConfig): Expr<T> {
@@ -310,4 +314,12 @@ const tomlHelper = new Helper("openshell.toml", () => [
 /** The text of gateway.toml. */
 export const gatewayToml = tomlHelper.include();
 
-export const tomlHelpers = [refuseSecrets, configHelper, stringHelper, keyHelper, valueHelper, tableHelper, tomlHelper];
+export const tomlHelpers = [
+  refuseSecrets,
+  effectiveSettings.helper,
+  stringHelper,
+  keyHelper,
+  valueHelper,
+  tableHelper,
+  tomlHelper,
+];

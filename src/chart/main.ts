@@ -1,61 +1,10 @@
-/** `npm run synth`: writes charts/openshell. With --check it writes nothing and exits 1 when a committed file differs. */
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { dirname, join, relative } from "node:path";
-import { settingsReference } from "../config/index.ts";
-import { synthesize } from "./chart.ts";
-import { clusterReference } from "./cluster-reference.ts";
-import { valuesReference } from "./values-reference.ts";
+/** `npm run synth`: writes charts/openshell and what else comes from its sources. With --check it writes nothing and exits 1 when a file differs. */
+import { enableCompileCache } from "node:module";
+import { join } from "node:path";
 
-const root = join(import.meta.dirname, "..", "..");
-const chartDirectory = join(root, "charts", "openshell");
+// Compiling what is imported takes most of the time; with the cache it is compiled when it has changed.
+enableCompileCache(join(import.meta.dirname, "..", "..", "node_modules", ".cache", "node"));
+const { checkFiles, writeFiles } = await import("./synth.ts");
 
-const wanted = new Map([
-  ...[...synthesize()].map(([path, content]) => [join(chartDirectory, path), content] as const),
-  [join(root, "docs", "reference", "gateway-config.mdx"), settingsReference()] as const,
-  [join(root, "docs", "reference", "cluster.md"), clusterReference()] as const,
-  [join(root, "docs", "reference", "values.md"), valuesReference()] as const,
-]);
-
-if (process.argv.includes("--check")) check();
-else write();
-
-function existing(): string[] {
-  try {
-    const found = readdirSync(chartDirectory, { recursive: true, withFileTypes: true });
-    return found.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
-  } catch {
-    return [];
-  }
-}
-
-function contentOf(path: string): string | undefined {
-  try {
-    return readFileSync(path, "utf8");
-  } catch {
-    return undefined;
-  }
-}
-
-function write(): void {
-  for (const path of existing()) if (!wanted.has(path)) rmSync(path);
-  let changed = 0;
-  for (const [path, content] of wanted) {
-    if (contentOf(path) === content) continue;
-    mkdirSync(dirname(path), { recursive: true });
-    writeFileSync(path, content);
-    changed++;
-  }
-  process.stdout.write(`charts/openshell: ${wanted.size} files, ${changed} changed\n`);
-}
-
-function check(): void {
-  const drifted = [
-    ...[...wanted].filter(([path, content]) => contentOf(path) !== content).map(([path]) => path),
-    ...existing().filter((path) => !wanted.has(path)),
-  ].map((path) => relative(root, path));
-  if (drifted.length === 0) return;
-  process.stderr.write(
-    `These generated files differ from their source; run \`npm run synth\` and commit:\n${drifted.map((path) => `  ${path}\n`).join("")}`,
-  );
-  process.exitCode = 1;
-}
+if (process.argv.includes("--check")) checkFiles();
+else writeFiles();

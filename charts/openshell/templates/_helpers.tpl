@@ -48,118 +48,120 @@
 {{- end }}
 
 {{- define "openshell.config" }}
-{{- $tree := dict -}}
-{{- range $key0, $item0 := deepCopy (dig "gatewayConfig" (dict) $.Values.AsMap) -}}
-  {{- if eq $key0 "openshell" -}}
-    {{- fail "gatewayConfig.openshell: the keys of gatewayConfig are whole table names; with --set escape their dots: --set 'gatewayConfig.openshell\\.gateway.log_level=debug'" -}}
-  {{- end -}}
-  {{- if ne (toJson $item0) "null" -}}
-    {{- if not (kindIs "map" $item0) -}}
-      {{- fail (printf "gatewayConfig: %v must be a map, got %v" $key0 (kindOf $item0)) -}}
+{{- if not (hasKey $ "openshell.config") -}}
+  {{- $tree := dict -}}
+  {{- range $key1, $item1 := deepCopy (dig "gatewayConfig" (dict) $.Values.AsMap) -}}
+    {{- if eq $key1 "openshell" -}}
+      {{- fail "gatewayConfig.openshell: the keys of gatewayConfig are whole table names; with --set escape their dots: --set 'gatewayConfig.openshell\\.gateway.log_level=debug'" -}}
     {{- end -}}
-    {{- include "openshell.config.refuseSecrets" (dict "path" $key0 "value" $item0) -}}
-    {{- $target := $tree -}}
-    {{- range $key2, $item2 := splitList "." $key0 -}}
-      {{- if eq $item2 "" -}}
-        {{- fail (printf "gatewayConfig: %v has an empty part between two dots" $key0) -}}
+    {{- if ne (toJson $item1) "null" -}}
+      {{- if not (kindIs "map" $item1) -}}
+        {{- fail (printf "gatewayConfig: %v must be a map, got %v" $key1 (kindOf $item1)) -}}
       {{- end -}}
-      {{- if not (kindIs "map" (get $target $item2)) -}}
-        {{- $_ := set $target $item2 (dict) -}}
-      {{- end -}}
-      {{- $target = get $target $item2 -}}
-    {{- end -}}
-    {{- range $key2, $item2 := $item0 -}}
-      {{- if ne (toJson $item2) "null" -}}
-        {{- if and (hasKey $target $key2) (ne (toJson (get $target $key2)) "null") -}}
-          {{- fail (printf "gatewayConfig: %v.%v is given twice: nested in its parent table and by a table name of its own; keep one of them" $key0 $key2) -}}
+      {{- include "openshell.config.refuseSecrets" (dict "path" $key1 "value" $item1) -}}
+      {{- $target := $tree -}}
+      {{- range $key3, $item3 := splitList "." $key1 -}}
+        {{- if eq $item3 "" -}}
+          {{- fail (printf "gatewayConfig: %v has an empty part between two dots" $key1) -}}
         {{- end -}}
-        {{- $_ := set $target $key2 $item2 -}}
+        {{- if not (kindIs "map" (get $target $item3)) -}}
+          {{- $_ := set $target $item3 (dict) -}}
+        {{- end -}}
+        {{- $target = get $target $item3 -}}
+      {{- end -}}
+      {{- range $key3, $item3 := $item1 -}}
+        {{- if ne (toJson $item3) "null" -}}
+          {{- if and (hasKey $target $key3) (ne (toJson (get $target $key3)) "null") -}}
+            {{- fail (printf "gatewayConfig: %v.%v is given twice: nested in its parent table and by a table name of its own; keep one of them" $key1 $key3) -}}
+          {{- end -}}
+          {{- $_ := set $target $key3 $item3 -}}
+        {{- end -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
-{{- end -}}
-{{- if not (kindIs "map" (get $tree "openshell")) -}}
-  {{- $_ := set $tree "openshell" (dict) -}}
-{{- end -}}
-{{- $openshell := get $tree "openshell" -}}
-{{- if not (kindIs "map" (get $openshell "gateway")) -}}
-  {{- $_ := set $openshell "gateway" (dict) -}}
-{{- end -}}
-{{- $gateway := get $openshell "gateway" -}}
-{{- if not (kindIs "map" (get $gateway "mtls_auth")) -}}
-  {{- $_ := set $gateway "mtls_auth" (dict) -}}
-{{- end -}}
-{{- $mtls := get $gateway "mtls_auth" -}}
-{{- if not (kindIs "map" (get $gateway "gateway_jwt")) -}}
-  {{- $_ := set $gateway "gateway_jwt" (dict) -}}
-{{- end -}}
-{{- $jwt := get $gateway "gateway_jwt" -}}
-{{- if not (kindIs "map" (get $gateway "credential_storage")) -}}
-  {{- $_ := set $gateway "credential_storage" (dict) -}}
-{{- end -}}
-{{- $storage := get $gateway "credential_storage" -}}
-{{- if not (kindIs "map" (get $openshell "drivers")) -}}
-  {{- $_ := set $openshell "drivers" (dict) -}}
-{{- end -}}
-{{- $drivers := get $openshell "drivers" -}}
-{{- if not (kindIs "map" (get $drivers "kubernetes")) -}}
-  {{- $_ := set $drivers "kubernetes" (dict) -}}
-{{- end -}}
-{{- $driver := get $drivers "kubernetes" -}}
-{{- $_ := set $openshell "version" 2 -}}
-{{- $_ := set $gateway "bind_address" (printf "0.0.0.0:%v" (toJson (dig "service" "port" 8080 $.Values.AsMap))) -}}
-{{- $_ := set $gateway "health_bind_address" (printf "0.0.0.0:%v" (toJson (dig "service" "healthPort" 8081 $.Values.AsMap))) -}}
-{{- $_ := set $gateway "metrics_bind_address" (ternary (printf "0.0.0.0:%v" (toJson (dig "service" "metricsPort" 9090 $.Values.AsMap))) "" (not (empty (gt (int64 (dig "service" "metricsPort" 9090 $.Values.AsMap)) 0)))) -}}
-{{- $_ := set $gateway "disable_tls" (dig "server" "disableTls" false $.Values.AsMap) -}}
-{{- $_ := set $gateway "master_secret_path" "/etc/openshell-keys/master-secret" -}}
-{{- $_ := unset $gateway "tls" -}}
-{{- if not (dig "server" "disableTls" false $.Values.AsMap) -}}
-  {{- $_ := set $gateway "tls" (dict "cert_path" "/etc/openshell-tls/server/tls.crt" "key_path" "/etc/openshell-tls/server/tls.key" "client_ca_path" "/etc/openshell-tls/client-ca/ca.crt") -}}
-{{- end -}}
-{{- $_ := set $jwt "signing_key_path" "/etc/openshell-jwt/signing.pem" -}}
-{{- $_ := set $jwt "public_key_path" "/etc/openshell-jwt/public.pem" -}}
-{{- $_ := set $jwt "kid_path" "/etc/openshell-jwt/kid" -}}
-{{- $_ := set $storage "key_encryption_key_path" "/etc/openshell-keys/key-encryption-key" -}}
-{{- $_ := set $driver "namespace" (include "openshell.sandboxNamespace" $) -}}
-{{- $_ := set $driver "service_account_name" (default (ternary (printf "%v-%v" (include "openshell.fullname" $) "sandbox") "default" (not (empty (dig "sandboxServiceAccount" "create" true $.Values.AsMap)))) (dig "sandboxServiceAccount" "name" "" $.Values.AsMap)) -}}
-{{- if or (not (hasKey $gateway "name")) (kindIs "invalid" (get $gateway "name")) -}}
-  {{- $_ := set $gateway "name" (include "openshell.fullname" $) -}}
-{{- end -}}
-{{- if or (not (hasKey $mtls "enabled")) (kindIs "invalid" (get $mtls "enabled")) -}}
-  {{- $_ := set $mtls "enabled" (not (dig "server" "disableTls" false $.Values.AsMap)) -}}
-{{- end -}}
-{{- if or (not (hasKey $driver "gateway_id")) (kindIs "invalid" (get $driver "gateway_id")) -}}
-  {{- $_ := set $driver "gateway_id" (trimAll "-." (trunc 33 (include "openshell.fullname" $))) -}}
-{{- end -}}
-{{- if or (not (hasKey $driver "supervisor_image")) (kindIs "invalid" (get $driver "supervisor_image")) -}}
-  {{- $_ := set $driver "supervisor_image" (include "openshell.image.supervisor" $) -}}
-{{- end -}}
-{{- if or (not (hasKey $driver "supervisor_image_pull_policy")) (kindIs "invalid" (get $driver "supervisor_image_pull_policy")) -}}
-  {{- $_ := set $driver "supervisor_image_pull_policy" (default (dig "global" "image" "pullPolicy" "IfNotPresent" $.Values.AsMap) (dig "supervisor" "image" "pullPolicy" "" $.Values.AsMap)) -}}
-{{- end -}}
-{{- if or (not (hasKey $driver "sandbox_runtime_image")) (kindIs "invalid" (get $driver "sandbox_runtime_image")) -}}
-  {{- $_ := set $driver "sandbox_runtime_image" (include "openshell.image.runtime" $) -}}
-{{- end -}}
-{{- if or (not (hasKey $driver "sandbox_runtime_image_pull_policy")) (kindIs "invalid" (get $driver "sandbox_runtime_image_pull_policy")) -}}
-  {{- $_ := set $driver "sandbox_runtime_image_pull_policy" (default (dig "global" "image" "pullPolicy" "IfNotPresent" $.Values.AsMap) (dig "sandboxRuntime" "image" "pullPolicy" "" $.Values.AsMap)) -}}
-{{- end -}}
-{{- if or (not (hasKey $jwt "gateway_id")) (kindIs "invalid" (get $jwt "gateway_id")) -}}
-  {{- $_ := set $jwt "gateway_id" (get $driver "gateway_id") -}}
-{{- end -}}
-{{- if dig "sandbox" "image" "repository" "" $.Values.AsMap -}}
-  {{- if or (not (hasKey $driver "default_image")) (kindIs "invalid" (get $driver "default_image")) -}}
-    {{- $_ := set $driver "default_image" (include "openshell.image.sandbox" $) -}}
+  {{- if not (kindIs "map" (get $tree "openshell")) -}}
+    {{- $_ := set $tree "openshell" (dict) -}}
   {{- end -}}
-{{- end -}}
-{{- if dig "sandbox" "image" "pullPolicy" "" $.Values.AsMap -}}
-  {{- if or (not (hasKey $driver "image_pull_policy")) (kindIs "invalid" (get $driver "image_pull_policy")) -}}
-    {{- $_ := set $driver "image_pull_policy" (dig "sandbox" "image" "pullPolicy" "" $.Values.AsMap) -}}
+  {{- $openshell := get $tree "openshell" -}}
+  {{- if not (kindIs "map" (get $openshell "gateway")) -}}
+    {{- $_ := set $openshell "gateway" (dict) -}}
   {{- end -}}
+  {{- $gateway := get $openshell "gateway" -}}
+  {{- if not (kindIs "map" (get $gateway "mtls_auth")) -}}
+    {{- $_ := set $gateway "mtls_auth" (dict) -}}
+  {{- end -}}
+  {{- $mtls := get $gateway "mtls_auth" -}}
+  {{- if not (kindIs "map" (get $gateway "gateway_jwt")) -}}
+    {{- $_ := set $gateway "gateway_jwt" (dict) -}}
+  {{- end -}}
+  {{- $jwt := get $gateway "gateway_jwt" -}}
+  {{- if not (kindIs "map" (get $gateway "credential_storage")) -}}
+    {{- $_ := set $gateway "credential_storage" (dict) -}}
+  {{- end -}}
+  {{- $storage := get $gateway "credential_storage" -}}
+  {{- if not (kindIs "map" (get $openshell "drivers")) -}}
+    {{- $_ := set $openshell "drivers" (dict) -}}
+  {{- end -}}
+  {{- $drivers := get $openshell "drivers" -}}
+  {{- if not (kindIs "map" (get $drivers "kubernetes")) -}}
+    {{- $_ := set $drivers "kubernetes" (dict) -}}
+  {{- end -}}
+  {{- $driver := get $drivers "kubernetes" -}}
+  {{- $_ := set $openshell "version" 2 -}}
+  {{- $_ := set $gateway "bind_address" (printf "0.0.0.0:%v" (toJson (dig "service" "port" 8080 $.Values.AsMap))) -}}
+  {{- $_ := set $gateway "health_bind_address" (printf "0.0.0.0:%v" (toJson (dig "service" "healthPort" 8081 $.Values.AsMap))) -}}
+  {{- $_ := set $gateway "metrics_bind_address" (ternary (printf "0.0.0.0:%v" (toJson (dig "service" "metricsPort" 9090 $.Values.AsMap))) "" (not (empty (gt (int64 (dig "service" "metricsPort" 9090 $.Values.AsMap)) 0)))) -}}
+  {{- $_ := set $gateway "disable_tls" (dig "server" "disableTls" false $.Values.AsMap) -}}
+  {{- $_ := set $gateway "master_secret_path" "/etc/openshell-keys/master-secret" -}}
+  {{- $_ := unset $gateway "tls" -}}
+  {{- if not (dig "server" "disableTls" false $.Values.AsMap) -}}
+    {{- $_ := set $gateway "tls" (dict "cert_path" "/etc/openshell-tls/server/tls.crt" "key_path" "/etc/openshell-tls/server/tls.key" "client_ca_path" "/etc/openshell-tls/client-ca/ca.crt") -}}
+  {{- end -}}
+  {{- $_ := set $jwt "signing_key_path" "/etc/openshell-jwt/signing.pem" -}}
+  {{- $_ := set $jwt "public_key_path" "/etc/openshell-jwt/public.pem" -}}
+  {{- $_ := set $jwt "kid_path" "/etc/openshell-jwt/kid" -}}
+  {{- $_ := set $storage "key_encryption_key_path" "/etc/openshell-keys/key-encryption-key" -}}
+  {{- $_ := set $driver "namespace" (include "openshell.sandboxNamespace" $) -}}
+  {{- $_ := set $driver "service_account_name" (default (ternary (printf "%v-%v" (include "openshell.fullname" $) "sandbox") "default" (not (empty (dig "sandboxServiceAccount" "create" true $.Values.AsMap)))) (dig "sandboxServiceAccount" "name" "" $.Values.AsMap)) -}}
+  {{- if or (not (hasKey $gateway "name")) (kindIs "invalid" (get $gateway "name")) -}}
+    {{- $_ := set $gateway "name" (include "openshell.fullname" $) -}}
+  {{- end -}}
+  {{- if or (not (hasKey $mtls "enabled")) (kindIs "invalid" (get $mtls "enabled")) -}}
+    {{- $_ := set $mtls "enabled" (not (dig "server" "disableTls" false $.Values.AsMap)) -}}
+  {{- end -}}
+  {{- if or (not (hasKey $driver "gateway_id")) (kindIs "invalid" (get $driver "gateway_id")) -}}
+    {{- $_ := set $driver "gateway_id" (trimAll "-." (trunc 33 (include "openshell.fullname" $))) -}}
+  {{- end -}}
+  {{- if or (not (hasKey $driver "supervisor_image")) (kindIs "invalid" (get $driver "supervisor_image")) -}}
+    {{- $_ := set $driver "supervisor_image" (include "openshell.image.supervisor" $) -}}
+  {{- end -}}
+  {{- if or (not (hasKey $driver "supervisor_image_pull_policy")) (kindIs "invalid" (get $driver "supervisor_image_pull_policy")) -}}
+    {{- $_ := set $driver "supervisor_image_pull_policy" (default (dig "global" "image" "pullPolicy" "IfNotPresent" $.Values.AsMap) (dig "supervisor" "image" "pullPolicy" "" $.Values.AsMap)) -}}
+  {{- end -}}
+  {{- if or (not (hasKey $driver "sandbox_runtime_image")) (kindIs "invalid" (get $driver "sandbox_runtime_image")) -}}
+    {{- $_ := set $driver "sandbox_runtime_image" (include "openshell.image.runtime" $) -}}
+  {{- end -}}
+  {{- if or (not (hasKey $driver "sandbox_runtime_image_pull_policy")) (kindIs "invalid" (get $driver "sandbox_runtime_image_pull_policy")) -}}
+    {{- $_ := set $driver "sandbox_runtime_image_pull_policy" (default (dig "global" "image" "pullPolicy" "IfNotPresent" $.Values.AsMap) (dig "sandboxRuntime" "image" "pullPolicy" "" $.Values.AsMap)) -}}
+  {{- end -}}
+  {{- if or (not (hasKey $jwt "gateway_id")) (kindIs "invalid" (get $jwt "gateway_id")) -}}
+    {{- $_ := set $jwt "gateway_id" (get $driver "gateway_id") -}}
+  {{- end -}}
+  {{- if dig "sandbox" "image" "repository" "" $.Values.AsMap -}}
+    {{- if or (not (hasKey $driver "default_image")) (kindIs "invalid" (get $driver "default_image")) -}}
+      {{- $_ := set $driver "default_image" (include "openshell.image.sandbox" $) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- if dig "sandbox" "image" "pullPolicy" "" $.Values.AsMap -}}
+    {{- if or (not (hasKey $driver "image_pull_policy")) (kindIs "invalid" (get $driver "image_pull_policy")) -}}
+      {{- $_ := set $driver "image_pull_policy" (dig "sandbox" "image" "pullPolicy" "" $.Values.AsMap) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- if empty (get $driver "grpc_endpoint") -}}
+    {{- $_ := set $driver "grpc_endpoint" (printf "%v://%v.%v.svc.cluster.local:%v" (ternary "http" "https" (not (empty (dig "server" "disableTls" false $.Values.AsMap)))) (include "openshell.fullname" $) $.Release.Namespace (toJson (dig "service" "port" 8080 $.Values.AsMap))) -}}
+  {{- end -}}
+  {{- $_ := set $ "openshell.config" (fromJson (toJson $tree)) -}}
 {{- end -}}
-{{- if empty (get $driver "grpc_endpoint") -}}
-  {{- $_ := set $driver "grpc_endpoint" (printf "%v://%v.%v.svc.cluster.local:%v" (ternary "http" "https" (not (empty (dig "server" "disableTls" false $.Values.AsMap)))) (include "openshell.fullname" $) $.Release.Namespace (toJson (dig "service" "port" 8080 $.Values.AsMap))) -}}
-{{- end -}}
-{{- toJson $tree -}}
 {{- end }}
 
 {{- define "openshell.toml.string" }}
@@ -228,7 +230,7 @@
 
 {{- define "openshell.toml" }}
 {{- "# Rendered by the chart from gatewayConfig and its own values.\n" -}}
-{{- include "openshell.toml.table" (dict "path" "openshell" "depth" 1 "table" (get (fromJson (include "openshell.config" $)) "openshell")) -}}
+{{- include "openshell.toml.table" (dict "path" "openshell" "depth" 1 "table" (get (last (list (include "openshell.config" $) (get $ "openshell.config"))) "openshell")) -}}
 {{- end }}
 
 {{- define "openshell.guards" }}
@@ -283,13 +285,13 @@
 {{- if and (dig "certManager" "enabled" false $.Values.AsMap) (not (dig "certManager" "internalNames" true $.Values.AsMap)) (empty (dig "certManager" "serverDnsNames" (list) $.Values.AsMap)) -}}
   {{- fail "certManager.internalNames is false and certManager.serverDnsNames is empty, so the certificate would name nothing; give it the names under which the gateway is reached" -}}
 {{- end -}}
-{{- if and (dig "certManager" "enabled" false $.Values.AsMap) (not (dig "certManager" "internalNames" true $.Values.AsMap)) (hasPrefix (printf "https://%v.%v.svc" (include "openshell.fullname" $) $.Release.Namespace) (dig "openshell" "drivers" "kubernetes" "grpc_endpoint" "" (fromJson (include "openshell.config" $)))) -}}
+{{- if and (dig "certManager" "enabled" false $.Values.AsMap) (not (dig "certManager" "internalNames" true $.Values.AsMap)) (hasPrefix (printf "https://%v.%v.svc" (include "openshell.fullname" $) $.Release.Namespace) (dig "openshell" "drivers" "kubernetes" "grpc_endpoint" "" (last (list (include "openshell.config" $) (get $ "openshell.config"))))) -}}
   {{- fail "certManager.internalNames is false, so supervisors would refuse the gateway under its Service's name; set grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig to one of certManager.serverDnsNames" -}}
 {{- end -}}
 {{- if and (dig "preflight" "enabled" true $.Values.AsMap) ($.Capabilities.APIVersions.Has "apps/v1/Deployment") (dig "certManager" "enabled" false $.Values.AsMap) (not (or false ($.Capabilities.APIVersions.Has "cert-manager.io/v1/Certificate"))) -}}
   {{- fail "this cluster does not serve Certificate of cert-manager.io/v1, which certManager.enabled asks for: install cert-manager, or set certManager.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
 {{- end -}}
-{{- if and (or (dig "grpcRoute" "enabled" false $.Values.AsMap) (and (dig "ingress" "enabled" false $.Values.AsMap) (not (dig "ingress" "passthrough" false $.Values.AsMap)))) (and (eq (dig "openshell" "gateway" "mtls_auth" "enabled" false (fromJson (include "openshell.config" $))) true) (not (dig "openshell" "gateway" "auth" "allow_unauthenticated_users" false (fromJson (include "openshell.config" $))))) -}}
+{{- if and (or (dig "grpcRoute" "enabled" false $.Values.AsMap) (and (dig "ingress" "enabled" false $.Values.AsMap) (not (dig "ingress" "passthrough" false $.Values.AsMap)))) (and (eq (dig "openshell" "gateway" "mtls_auth" "enabled" false (last (list (include "openshell.config" $) (get $ "openshell.config")))) true) (not (dig "openshell" "gateway" "auth" "allow_unauthenticated_users" false (last (list (include "openshell.config" $) (get $ "openshell.config")))))) -}}
   {{- fail "grpcRoute.enabled, and ingress.enabled without ingress.passthrough, end TLS before OpenShell's gateway, so the client certificates that mtls_auth.enabled asks for never reach it; use tlsRoute, openshiftRoute, or ingress.passthrough with the annotations of your controller" -}}
 {{- end -}}
 {{- if and (dig "grpcRoute" "enabled" false $.Values.AsMap) (not (dig "grpcRoute" "gateway" "create" false $.Values.AsMap)) (empty (dig "grpcRoute" "gateway" "name" "" $.Values.AsMap)) -}}
@@ -346,16 +348,16 @@
 {{- if and (dig "resourceQuota" "enabled" false $.Values.AsMap) (hasKey (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "pods") (gt (int64 (dig "resourceQuota" "maxRunningSandboxes" 0 $.Values.AsMap)) 0) -}}
   {{- fail "resourceQuota.maxRunningSandboxes is the bound on Pods, two for each sandbox; remove pods from resourceQuota.hard, or set resourceQuota.maxRunningSandboxes to 0" -}}
 {{- end -}}
-{{- if and (dig "resourceQuota" "enabled" false $.Values.AsMap) (hasKey (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "limits.cpu") (not (and (dig "limitRange" "enabled" false $.Values.AsMap) (hasKey (dig "limitRange" "default" (dict) $.Values.AsMap) "cpu"))) (or (and (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" "cpu" "" (fromJson (include "openshell.config" $)))))) (and (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" "cpu" "" (fromJson (include "openshell.config" $))))))) -}}
+{{- if and (dig "resourceQuota" "enabled" false $.Values.AsMap) (hasKey (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "limits.cpu") (not (and (dig "limitRange" "enabled" false $.Values.AsMap) (hasKey (dig "limitRange" "default" (dict) $.Values.AsMap) "cpu"))) (or (and (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" "cpu" "" (last (list (include "openshell.config" $) (get $ "openshell.config"))))))) (and (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" "cpu" "" (last (list (include "openshell.config" $) (get $ "openshell.config")))))))) -}}
   {{- fail "resourceQuota.hard bounds limits.cpu, so the cluster refuses every container without it: set limits.cpu of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.default.cpu" -}}
 {{- end -}}
-{{- if and (dig "resourceQuota" "enabled" false $.Values.AsMap) (hasKey (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "limits.memory") (not (and (dig "limitRange" "enabled" false $.Values.AsMap) (hasKey (dig "limitRange" "default" (dict) $.Values.AsMap) "memory"))) (or (and (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" "memory" "256Mi" (fromJson (include "openshell.config" $)))))) (and (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" "memory" "" (fromJson (include "openshell.config" $))))))) -}}
+{{- if and (dig "resourceQuota" "enabled" false $.Values.AsMap) (hasKey (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "limits.memory") (not (and (dig "limitRange" "enabled" false $.Values.AsMap) (hasKey (dig "limitRange" "default" (dict) $.Values.AsMap) "memory"))) (or (and (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" "memory" "256Mi" (last (list (include "openshell.config" $) (get $ "openshell.config"))))))) (and (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" "memory" "" (last (list (include "openshell.config" $) (get $ "openshell.config")))))))) -}}
   {{- fail "resourceQuota.hard bounds limits.memory, so the cluster refuses every container without it: set limits.memory of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.default.memory" -}}
 {{- end -}}
-{{- if and (dig "resourceQuota" "enabled" false $.Values.AsMap) (hasKey (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "requests.cpu") (not (and (dig "limitRange" "enabled" false $.Values.AsMap) (hasKey (dig "limitRange" "defaultRequest" (dict) $.Values.AsMap) "cpu"))) (or (and (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "requests" "cpu" "50m" (fromJson (include "openshell.config" $))))) (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" "cpu" "" (fromJson (include "openshell.config" $)))))) (and (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "requests" "cpu" "50m" (fromJson (include "openshell.config" $))))) (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" "cpu" "" (fromJson (include "openshell.config" $))))))) -}}
+{{- if and (dig "resourceQuota" "enabled" false $.Values.AsMap) (hasKey (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "requests.cpu") (not (and (dig "limitRange" "enabled" false $.Values.AsMap) (hasKey (dig "limitRange" "defaultRequest" (dict) $.Values.AsMap) "cpu"))) (or (and (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "requests" "cpu" "50m" (last (list (include "openshell.config" $) (get $ "openshell.config")))))) (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" "cpu" "" (last (list (include "openshell.config" $) (get $ "openshell.config"))))))) (and (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "requests" "cpu" "50m" (last (list (include "openshell.config" $) (get $ "openshell.config")))))) (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" "cpu" "" (last (list (include "openshell.config" $) (get $ "openshell.config")))))))) -}}
   {{- fail "resourceQuota.hard bounds requests.cpu, so the cluster refuses every container without it: set requests.cpu of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.defaultRequest.cpu" -}}
 {{- end -}}
-{{- if and (dig "resourceQuota" "enabled" false $.Values.AsMap) (hasKey (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "requests.memory") (not (and (dig "limitRange" "enabled" false $.Values.AsMap) (hasKey (dig "limitRange" "defaultRequest" (dict) $.Values.AsMap) "memory"))) (or (and (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "requests" "memory" "96Mi" (fromJson (include "openshell.config" $))))) (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" "memory" "256Mi" (fromJson (include "openshell.config" $)))))) (and (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "requests" "memory" "96Mi" (fromJson (include "openshell.config" $))))) (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" "memory" "" (fromJson (include "openshell.config" $))))))) -}}
+{{- if and (dig "resourceQuota" "enabled" false $.Values.AsMap) (hasKey (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "requests.memory") (not (and (dig "limitRange" "enabled" false $.Values.AsMap) (hasKey (dig "limitRange" "defaultRequest" (dict) $.Values.AsMap) "memory"))) (or (and (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "requests" "memory" "96Mi" (last (list (include "openshell.config" $) (get $ "openshell.config")))))) (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" "memory" "256Mi" (last (list (include "openshell.config" $) (get $ "openshell.config"))))))) (and (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "requests" "memory" "96Mi" (last (list (include "openshell.config" $) (get $ "openshell.config")))))) (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" "memory" "" (last (list (include "openshell.config" $) (get $ "openshell.config")))))))) -}}
   {{- fail "resourceQuota.hard bounds requests.memory, so the cluster refuses every container without it: set requests.memory of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.defaultRequest.memory" -}}
 {{- end -}}
 {{- if and (dig "limitRange" "enabled" false $.Values.AsMap) (empty (dig "limitRange" "default" (dict) $.Values.AsMap)) (empty (dig "limitRange" "defaultRequest" (dict) $.Values.AsMap)) (empty (dig "limitRange" "min" (dict) $.Values.AsMap)) (empty (dig "limitRange" "max" (dict) $.Values.AsMap)) -}}
@@ -428,7 +430,7 @@
     {{- end -}}
   {{- end -}}
 {{- end -}}
-{{- $config := fromJson (include "openshell.config" $) -}}
+{{- $config := last (list (include "openshell.config" $) (get $ "openshell.config")) -}}
 {{- if and (eq (toJson (dig "openshell" "gateway" "disable_tls" false $config)) "true") (not (empty (dig "openshell" "gateway" "tls" "" $config))) -}}
   {{- fail "gatewayConfig: openshell.gateway.disable_tls: disable_tls = true listens in plain text, so the table [openshell.gateway.tls] has no effect; remove one of the two" -}}
 {{- end -}}
@@ -441,8 +443,17 @@
 {{- if and (eq (toJson (dig "openshell" "gateway" "mtls_auth" "enabled" false $config)) "true") (eq (toJson (dig "openshell" "gateway" "disable_tls" false $config)) "false") (empty (dig "openshell" "gateway" "tls" "client_ca_path" "" $config)) -}}
   {{- fail "gatewayConfig: openshell.gateway.mtls_auth.enabled: mtls_auth.enabled = true needs tls.client_ca_path, the authority that signs the users' certificates" -}}
 {{- end -}}
-{{- if and (eq (toJson (dig "openshell" "gateway" "auth" "allow_unauthenticated_users" false $config)) "false") (eq (toJson (dig "openshell" "gateway" "mtls_auth" "enabled" false $config)) "false") -}}
-  {{- fail "gatewayConfig: openshell.gateway.auth.allow_unauthenticated_users: no user could connect: set mtls_auth.enabled = true, or, for development, auth.allow_unauthenticated_users = true" -}}
+{{- if and (eq (toJson (dig "openshell" "gateway" "auth" "allow_unauthenticated_users" false $config)) "false") (eq (toJson (dig "openshell" "gateway" "mtls_auth" "enabled" false $config)) "false") (empty (dig "openshell" "gateway" "oidc" "issuer" "" $config)) -}}
+  {{- fail "gatewayConfig: openshell.gateway.auth.allow_unauthenticated_users: no user could connect: set mtls_auth.enabled = true, give [openshell.gateway.oidc] an issuer, or, for development, set auth.allow_unauthenticated_users = true" -}}
+{{- end -}}
+{{- if and (hasPrefix "http:" (toString (dig "openshell" "gateway" "oidc" "issuer" "" $config))) (eq (toJson (dig "openshell" "gateway" "oidc" "dangerously_allow_insecure_http" false $config)) "false") -}}
+  {{- fail "gatewayConfig: openshell.gateway.oidc.issuer: oidc.issuer is an http:// address, and whoever answers there says who everybody is; write https://, or, for development, set oidc.dangerously_allow_insecure_http = true" -}}
+{{- end -}}
+{{- if or (and (empty (dig "openshell" "gateway" "oidc" "admin_role" "openshell-admin" $config)) (not (empty (dig "openshell" "gateway" "oidc" "user_role" "openshell-user" $config)))) (and (empty (dig "openshell" "gateway" "oidc" "user_role" "openshell-user" $config)) (not (empty (dig "openshell" "gateway" "oidc" "admin_role" "openshell-admin" $config)))) -}}
+  {{- fail "gatewayConfig: openshell.gateway.oidc.admin_role: oidc.admin_role and oidc.user_role go together; name both, or leave both empty, which makes everyone with a valid token an administrator" -}}
+{{- end -}}
+{{- if and (empty (dig "openshell" "gateway" "oidc" "issuer" "" $config)) (or (not (eq (toJson (dig "openshell" "gateway" "oidc" "audience" "openshell-cli" $config)) "\"openshell-cli\"")) (not (empty (dig "openshell" "gateway" "oidc" "ca_cert_path" "" $config))) (not (empty (dig "openshell" "gateway" "oidc" "scopes_claim" "" $config)))) -}}
+  {{- fail "gatewayConfig: openshell.gateway.oidc.issuer: oidc.audience, ca_cert_path and scopes_claim have no effect without oidc.issuer; name the provider or leave them out" -}}
 {{- end -}}
 {{- if empty (dig "openshell" "gateway" "gateway_jwt" "" $config) -}}
   {{- fail "gatewayConfig: openshell.gateway.gateway_jwt: no supervisor could connect: give [openshell.gateway.gateway_jwt] signing_key_path, public_key_path and kid_path" -}}
@@ -461,6 +472,15 @@
 {{- end -}}
 {{- if and (not (empty (dig "openshell" "gateway" "metrics_bind_address" "" $config))) (eq (toJson (dig "openshell" "gateway" "metrics_bind_address" "" $config)) (toJson (dig "openshell" "gateway" "health_bind_address" "" $config))) -}}
   {{- fail "gatewayConfig: openshell.gateway.metrics_bind_address: metrics_bind_address and health_bind_address are the same address; give metrics_bind_address another port" -}}
+{{- end -}}
+{{- if and (eq (toJson (dig "openshell" "drivers" "kubernetes" "workspace_mode" "shared" $config)) "\"operator\"") (empty (dig "openshell" "drivers" "kubernetes" "operator_namespace_label" "" $config)) -}}
+  {{- fail "gatewayConfig: openshell.drivers.kubernetes.workspace_mode: workspace_mode = \"operator\" takes the namespaces with a label for workspaces; name it in operator_namespace_label" -}}
+{{- end -}}
+{{- if and (not (empty (dig "openshell" "drivers" "kubernetes" "operator_namespace_label" "" $config))) (not (eq (toJson (dig "openshell" "drivers" "kubernetes" "workspace_mode" "shared" $config)) "\"operator\"")) -}}
+  {{- fail "gatewayConfig: openshell.drivers.kubernetes.operator_namespace_label: operator_namespace_label is read only where workspace_mode is \"operator\"; remove it, or set workspace_mode = \"operator\"" -}}
+{{- end -}}
+{{- if and (not (empty (dig "openshell" "drivers" "kubernetes" "image_pull_secrets" (list) $config))) (eq (toJson (dig "openshell" "drivers" "kubernetes" "workspace_mode" "shared" $config)) "\"managed\"") -}}
+  {{- fail "gatewayConfig: openshell.drivers.kubernetes.image_pull_secrets: image_pull_secrets name Secrets of the sandboxes' namespace, and with workspace_mode = \"managed\" nobody puts them into the new ones; give the nodes the credentials, or use workspace_mode = \"operator\"" -}}
 {{- end -}}
 {{- if empty (dig "openshell" "drivers" "kubernetes" "grpc_endpoint" "" $config) -}}
   {{- fail "gatewayConfig: openshell.drivers.kubernetes.grpc_endpoint: supervisors need grpc_endpoint, the address at which they reach this gateway from their Pods, such as https://gateway.example.com:8080" -}}

@@ -15,6 +15,7 @@ import {
   helm,
   more,
   not,
+  Once,
   optional,
   orElse,
   output,
@@ -160,5 +161,24 @@ describe("statements", () => {
     expect(printBlock([guard(values.gateway.flag, "no")], true).trim()).toBe(
       '{{- if dig "gateway" "flag" false $.Values.AsMap -}}\n  {{- fail "no" -}}\n{{- end -}}',
     );
+  });
+});
+
+describe("a value that is worked out once", () => {
+  const sum = variable<number>("sum", 0);
+  const once = new Once("test.sum", [sum.declaration, sum.assign(7)], sum);
+
+  it("keeps what it worked out at the chart's root, and does it only where nothing is kept", () => {
+    expect(once.helper.print()).toBe(
+      `{{- define "test.sum" }}
+{{- if not (hasKey $ "test.sum") -}}
+  {{- $sum := 0 -}}
+  {{- $sum = 7 -}}
+  {{- $_ := set $ "test.sum" $sum -}}
+{{- end -}}
+{{- end }}
+`,
+    );
+    expect(printExpression(once.value)).toBe('last (list (include "test.sum" $) (get $ "test.sum"))');
   });
 });
