@@ -80,7 +80,7 @@ describe("a supervisor that is lost", () => {
     const quota = await podQuota(suite, 1);
     try {
       await suite.kubectl(["delete", "--wait", ...pod(before)]);
-      await sandbox.until(reason("ReplacingSupervisor"));
+      await sandbox.until(reason("SupervisorRefused"));
       const count = await sandbox.countSeenByKubelet();
       await sleep(1500);
       expect(await sandbox.countSeenByKubelet()).toBe(count);
@@ -134,7 +134,7 @@ describe("the end of a generation without a supervisor", () => {
     await using sandbox = await CountingSandbox.create(suite);
     await using _quota = await podQuota(suite, 1);
     await suite.kubectl(["delete", ...pod(await suite.pair(sandbox))]);
-    expect(said(await sandbox.until(failed(90_000)))).toMatch(/SupervisorLost: .*10 s/);
+    expect(said(await sandbox.until(failed(90_000)))).toMatch(/SupervisorLost: no new supervisor ran within .*\(10\): .*exceeded quota/);
   }, 240_000);
 
   it("comes at once where the operator configured that", async () => {

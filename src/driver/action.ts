@@ -1,5 +1,5 @@
 import type { Live, ObjectMeta, Pod } from "../kube/index.ts";
-import type { GenerationRecord } from "./record.ts";
+import type { Failure, GenerationRecord } from "./record.ts";
 import type { Role } from "./verify-pods.ts";
 
 /** One write. The executor knows how; the plan says what and why. */
@@ -43,6 +43,22 @@ export interface PlanMemory {
   readonly request: Request | undefined;
   /** Secrets that this process wrote, by `secretKey`. No Secret is ever read. */
   readonly writtenSecrets: ReadonlySet<string>;
+  readonly refusedReplacement?: RefusedReplacement | undefined;
+}
+
+/** The cluster refused the supervisor of a session while the workload of its generation runs. */
+export interface RefusedReplacement {
+  /** Generation and session. */
+  readonly of: string;
+  /** Times in milliseconds since the epoch: the first refusal, and the last. */
+  readonly since: number;
+  readonly at: number;
+  readonly failure: Failure;
+}
+
+/** A session of a generation, as {@link RefusedReplacement} names it. */
+export function sessionKey({ generation }: GenerationRecord): string {
+  return `${generation.id}/${generation.session}`;
 }
 
 /** A Secret belongs to one Pod in one session. */

@@ -241,6 +241,20 @@ describe("refusals", () => {
     expect(await reasonsOf(client)).toEqual(ready);
   });
 
+  test("a refused replacement is said, and ends no workload that runs", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    const isSupervisor = ({ metadata }: Live<Pod>) => metadata.name.startsWith("os-supervisor");
+    const lost = cluster.all<Pod>("pods").find(isSupervisor) as Live<Pod>;
+    refuse("pods", 'pods "x" is forbidden: exceeded quota: q')(cluster);
+    cluster.forget("pods", lost);
+    await until(cluster, "the refusal", async () => (await reasonsOf(client))[0] === "SupervisorRefused");
+    expect(await reasonsOf(client)).toEqual(["SupervisorRefused", "WaitingForAdmission", "WorkloadRunning"]);
+    expect(cluster.all<Pod>("pods").map(isSupervisor)).toEqual([false]);
+    expect(cluster.all<AgentSandbox>("sandboxes")[0]?.spec.operatingMode).toBe("Running");
+  });
+
   test("a supervisor whose pair label admission changed is refused by that label, and is deleted", async () => {
     const cluster = new FakeCluster();
     const { client, driver } = await driverOn(cluster);

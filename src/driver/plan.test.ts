@@ -14,7 +14,7 @@ import {
   testService,
   testSettings,
 } from "./_testing.ts";
-import { type Action, type Request, secretKey } from "./action.ts";
+import { type Action, type RefusedReplacement, type Request, secretKey, sessionKey } from "./action.ts";
 import type { Observed } from "./observed.ts";
 import { plan } from "./plan.ts";
 import type { GenerationRecord } from "./record.ts";
@@ -34,11 +34,15 @@ const suspended = {
   ],
 };
 
-function planOf(observed: Observed, memory: { request?: Request; written?: readonly string[] } = {}) {
+function planOf(
+  observed: Observed,
+  memory: { request?: Request; written?: readonly string[]; refusedReplacement?: RefusedReplacement } = {},
+) {
   return plan(observed, {
     gatewayId: testGatewayId,
     request: memory.request,
     writtenSecrets: new Set(memory.written),
+    refusedReplacement: memory.refusedReplacement,
   });
 }
 const verbs = (actions: readonly Action[]) =>
@@ -558,6 +562,32 @@ describe("a lost supervisor", () => {
           },
         },
       });
+    });
+
+    test("a refused supervisor is asked for again, once in five seconds, until window_seconds is over", () => {
+      const of = under({ window_seconds: 60 }, { workloadUid: "workload-uid" });
+      const next = { ...of, generation: { ...of.generation, session: of.generation.session + 1 } };
+      const failure = { condition: "PodsAdmitted", reason: "QuotaExceeded", message: "exceeded quota: q" } as const;
+      const refused = (sinceSeconds: number, atSeconds: number, session = next) => {
+        const times = { since: Date.parse(ago(sinceSeconds)), at: Date.parse(ago(atSeconds)) };
+        return planOf(testObserved(of, { workloads: [workload] }), {
+          refusedReplacement: { of: sessionKey(session), ...times, failure },
+        });
+      };
+      expect(refused(10, 2)).toEqual({ actions: [], againAfterMs: 3_000 });
+      expect(refused(58, 0)).toEqual({ actions: [], againAfterMs: 2_000 });
+      expect(verbs(refused(10, 5).actions)).toEqual(["create-supervisor"]);
+      expect(refused(60, 1).actions[0]).toMatchObject({
+        do: "suspend",
+        record: {
+          failure: {
+            reason: "SupervisorLost",
+            message: "no new supervisor ran within supervisor_replacement.window_seconds (60): exceeded quota: q",
+          },
+        },
+      });
+      // Another session's refusal says nothing about this one.
+      expect(verbs(refused(600, 0, of).actions)).toEqual(["create-supervisor"]);
     });
 
     test("the window is closed by a supervisor that runs", () => {

@@ -163,7 +163,7 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   const repairs = [...pointService(observed, record), ...changedLabels(observed, record, memory.gatewayId)];
 
   if (supervisor === undefined || isEnding(supervisor, cluster) || isTerminal(supervisor)) {
-    const replacement = replaceSupervisor(observed, record, workload, supervisor);
+    const replacement = replaceSupervisor(observed, record, workload, supervisor, memory.refusedReplacement);
     if ("failure" in replacement) return fail(replacement.failure);
     return { ...replacement, actions: [...repairs, ...replacement.actions] };
   }

@@ -97,6 +97,11 @@ export const reasons = {
   Preempted: entry(ready, "failed", "the workload had to make room for a Pod of higher priority"),
   NodeLost: entry(ready, "failed", "the workload's node is gone, shut down or does not answer"),
   NodeRefused: entry(ready, "failed", "the node that the scheduler chose did not take the workload"),
+  SupervisorRefused: entry(
+    admitted,
+    "waiting",
+    "the cluster refuses the next supervisor of a workload that runs; it is asked again",
+  ),
 } as const satisfies Record<string, ReasonEntry>;
 
 export type Reason = keyof typeof reasons;

@@ -6,7 +6,7 @@ import type { Logger } from "../common/log.ts";
 import { WorkQueue } from "../kube/index.ts";
 import { labels, sandboxResourceName } from "../manifests/index.ts";
 import { compute } from "../wire/index.ts";
-import type { Action, Request } from "./action.ts";
+import { type Action, type RefusedReplacement, type Request, sessionKey } from "./action.ts";
 import type { ClusterView } from "./cluster-view.ts";
 import type { Executor } from "./execute.ts";
 import type { Hub } from "./hub.ts";
@@ -14,6 +14,7 @@ import { currentWorkload, isGoing, isRunning, type Observed } from "./observed.t
 import { plan } from "./plan.ts";
 import type { Reason } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
+import { isReplacement } from "./replacement.ts";
 import { type Condition, conditionsOf } from "./status.ts";
 
 /** What is known of a sandbox only while this process lives. Losing it loses nothing: it is asked for or done again. */
@@ -22,6 +23,7 @@ interface Memory {
   /** The caller of CreateSandbox waits for the supervisor to be accepted. */
   creating: Deferred<GenerationRecord> | undefined;
   readonly writtenSecrets: Set<string>;
+  refusedReplacement: RefusedReplacement | undefined;
   readonly changedAt: Map<string, { readonly text: string; readonly at: Date }>;
 }
 
@@ -173,9 +175,10 @@ export class Reconciler {
           this.#tellTampering(sandboxId, action);
         }
       }
-      const failure = outcomes
-        .map((outcome) => (outcome.status === "fulfilled" ? outcome.value : undefined))
-        .find(Boolean);
+      const failures = outcomes.map((outcome) => (outcome.status === "fulfilled" ? outcome.value : undefined));
+      const failure = failures.find(
+        (one, index) => one !== undefined && !this.#waits(actions[index], one, observed, memory),
+      );
       if (failure !== undefined) await this.#fail(view.observe(sandboxId), memory, failure);
       const broken = outcomes.find((outcome) => outcome.status === "rejected");
       if (failure === undefined && broken !== undefined) throw broken.reason;
@@ -202,6 +205,18 @@ export class Reconciler {
         metadata: { kind, name: metadata.name, count: "1" },
       }),
     );
+  }
+
+  /** Takes note of a refusal that ends nothing: that of a supervisor whose workload runs. The plan asks again within the window. */
+  #waits(action: Action | undefined, failure: Failure, observed: Observed, memory: Memory): boolean {
+    const record = observed.record?.ok === true ? observed.record.record : undefined;
+    if (action?.do !== "create-supervisor" || record === undefined) return false;
+    if (!isReplacement(action.record, record, currentWorkload(observed, record))) return false;
+    const of = sessionKey(action.record);
+    const at = this.#options.now().getTime();
+    const since = memory.refusedReplacement?.of === of ? memory.refusedReplacement.since : at;
+    memory.refusedReplacement = { of, since, at, failure };
+    return true;
   }
 
   /** A refusal before the CR ran leaves nothing behind and is the caller's answer; a later one is the generation's end. */
@@ -262,7 +277,7 @@ export class Reconciler {
       status: {
         name: record ? sandboxResourceName(record.sandbox.workspace, record.sandbox.name) : (known?.status?.name ?? ""),
         instanceId: workload?.metadata.uid ?? "",
-        conditions: this.#timed(sandboxId, conditionsOf(observed, this.#memory.get(sandboxId)?.request), now),
+        conditions: this.#timed(sandboxId, conditionsOf(observed, this.#memory.get(sandboxId)), now),
         deleting: isGoing(observed),
         ...(record && { resolvedIdentity: { uid: record.sandbox.uid, gid: record.sandbox.gid, source: "driver" } }),
       },
@@ -284,7 +299,13 @@ export class Reconciler {
   #memoryOf(sandboxId: string): Memory {
     const known = this.#memory.get(sandboxId);
     if (known !== undefined) return known;
-    const memory: Memory = { request: undefined, creating: undefined, writtenSecrets: new Set(), changedAt: new Map() };
+    const memory: Memory = {
+      request: undefined,
+      creating: undefined,
+      writtenSecrets: new Set(),
+      refusedReplacement: undefined,
+      changedAt: new Map(),
+    };
     this.#memory.set(sandboxId, memory);
     return memory;
   }

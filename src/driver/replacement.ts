@@ -1,20 +1,24 @@
 import type { Live, Pod } from "../kube/index.ts";
-import type { Plan } from "./action.ts";
+import { type Plan, type RefusedReplacement, sessionKey } from "./action.ts";
 import { agentStatus, isGated, type Observed, supervisorOf } from "./observed.ts";
 import { troubleOf } from "./pod-trouble.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 
 const hourMs = 3_600_000;
+/** Nothing tells us that a quota has room again, or a policy has changed: the cluster is asked once in this time. */
+const retryRefusedMs = 5_000;
 
 /**
  * The next session: its Pod first, then the record, so that a session number is never used twice. The operator's
- * `supervisor_replacement`, as it was when the generation began, bounds it.
+ * `supervisor_replacement`, as it was when the generation began, bounds it. A refusal by quota or admission ends no agent that runs:
+ * within the window the cluster is asked again.
  */
 export function replaceSupervisor(
   observed: Observed,
   record: GenerationRecord,
   workload: Live<Pod>,
   lost: Live<Pod> | undefined,
+  refused?: RefusedReplacement,
 ): Plan | { readonly failure: Failure } {
   const { now } = observed;
   const { mode, max_per_hour: most } = record.settings.supervisor_replacement;
@@ -46,7 +50,24 @@ export function replaceSupervisor(
     const waitMs = backoffMs(recent.length, lost, now);
     if (waitMs > 0) return { actions: [], againAfterMs: waitMs };
   }
+  if (refused?.of === sessionKey(next)) {
+    const seconds = record.settings.supervisor_replacement.window_seconds;
+    const leftMs = refused.since + seconds * 1000 - now.getTime();
+    if (leftMs <= 0) return { failure: windowOver(seconds, refused.failure.message) };
+    const waitMs = Math.min(leftMs, refused.at + retryRefusedMs - now.getTime());
+    if (waitMs > 0) return { actions: [], againAfterMs: waitMs };
+  }
   return { actions: [{ do: "create-supervisor", record: next }] };
+}
+
+/** A supervisor for a workload that runs already, with the next session of its generation. */
+export function isReplacement(
+  next: GenerationRecord,
+  record: GenerationRecord,
+  workload: Live<Pod> | undefined,
+): boolean {
+  const isNext = next.generation.id === record.generation.id && next.generation.session > record.generation.session;
+  return isNext && workload !== undefined && agentStatus(workload)?.started === true;
 }
 
 /** Its agent waits, frozen, for a supervisor that does not come to run. */
@@ -66,11 +87,12 @@ export function replacementWindow(
     ({ type, status }) => type === "PodScheduled" && status !== "True",
   );
   const why = troubleOf(supervisor)?.message ?? condition?.message;
-  return {
-    failure: over(
-      `no new supervisor ran within supervisor_replacement.window_seconds (${seconds})${why === undefined ? "" : `: ${why}`}`,
-    ),
-  };
+  return { failure: windowOver(seconds, why) };
+}
+
+function windowOver(seconds: number, why: string | undefined): Failure {
+  const what = `no new supervisor ran within supervisor_replacement.window_seconds (${seconds})`;
+  return over(why === undefined ? what : `${what}: ${why}`);
 }
 
 /** We deleted it ourselves, to place the pair in the opposite order. */

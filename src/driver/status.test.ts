@@ -14,7 +14,7 @@ import { conditionTypes, reasonClass, reasons } from "./reasons.ts";
 import { conditionsOf } from "./status.ts";
 
 const record = testRecord();
-const said = (observed: Observed, request?: Request) => conditionsOf(observed, request).map(({ reason }) => reason);
+const said = (observed: Observed, request?: Request) => conditionsOf(observed, { request }).map(({ reason }) => reason);
 const pods = (workload: object, supervisor: object = { gated: false, node: "b", status: { phase: "Running" } }) => ({
   workloads: [testPod("workload", record, workload)],
   supervisors: [testPod("supervisor", record, supervisor)],
@@ -143,14 +143,14 @@ describe("what is said about a sandbox", () => {
       record,
       pods({ gated: false, status: unschedulable("0/2 nodes are available: 2 Insufficient cpu.") }),
     );
-    expect(conditionsOf(observed, undefined)[1]?.message).toBe(
+    expect(conditionsOf(observed)[1]?.message).toBe(
       "no node fits the workload Pod: 0/2 nodes are available: 2 Insufficient cpu.",
     );
   });
 
   test("a condition is True exactly when its reason is of class ok", () => {
     const observed = testObserved(record, pods({ gated: false, node: "a", status: runningStatus }));
-    for (const { status, reason } of conditionsOf(observed, undefined))
+    for (const { status, reason } of conditionsOf(observed))
       expect(status === "True").toBe(reasonClass(reason) === "ok");
   });
 
@@ -160,7 +160,7 @@ describe("what is said about a sandbox", () => {
       workloads: [testPod("workload", required, { gated: false, node: "a" })],
       supervisors: [testPod("supervisor", required)],
     });
-    expect(conditionsOf(observed, undefined)[1]).toMatchObject({ reason: "WaitingForScheduler", status: "False" });
+    expect(conditionsOf(observed)[1]).toMatchObject({ reason: "WaitingForScheduler", status: "False" });
   });
 });
 

@@ -1,5 +1,5 @@
 import type { Pod } from "../kube/index.ts";
-import type { Request } from "./action.ts";
+import type { PlanMemory, RefusedReplacement } from "./action.ts";
 import {
   agentStatus,
   currentWorkload,
@@ -28,8 +28,12 @@ export interface Condition {
 const silentAfterMs = 10_000;
 
 /** What the driver says about a sandbox: always the three conditions, in their order. */
-export function conditionsOf(observed: Observed, request: Request | undefined): Condition[] {
+export function conditionsOf(
+  observed: Observed,
+  memory: Pick<PlanMemory, "request" | "refusedReplacement"> = { request: undefined },
+): Condition[] {
   const { resource, record } = observed;
+  const { request, refusedReplacement } = memory;
   if (resource === undefined || isGoing(observed)) {
     return everywhere("Deleting", "the sandbox is being deleted");
   }
@@ -55,7 +59,8 @@ export function conditionsOf(observed: Observed, request: Request | undefined): 
       failure?.message ?? "the generation failed",
     );
   }
-  return running(observed, record.record);
+  const refused = refusedReplacement && refusedMessage(refusedReplacement);
+  return running(observed, record.record, refused);
 }
 
 function starting({ workloads, resource }: Observed): Condition[] {
@@ -72,10 +77,22 @@ function starting({ workloads, resource }: Observed): Condition[] {
   ];
 }
 
-function running(observed: Observed, record: GenerationRecord): Condition[] {
+function refusedMessage({ failure }: RefusedReplacement): string {
+  return `the workload waits, frozen, for its next supervisor, which is asked for again within supervisor_replacement.window_seconds: ${failure.message}`;
+}
+
+function running(observed: Observed, record: GenerationRecord, refused: string | undefined): Condition[] {
   const workload = currentWorkload(observed, record);
   const supervisor = supervisorOf(observed, record);
   const admitted = admission(observed, record, workload, supervisor);
+  if (supervisor === undefined && workload !== undefined && refused !== undefined) {
+    const message = "the next supervisor is not admitted yet";
+    return [
+      waiting("PodsAdmitted", "SupervisorRefused", refused),
+      waiting("Scheduled", "WaitingForAdmission", message),
+      readiness(observed, workload, supervisor, false),
+    ];
+  }
   if (admitted.status === "False" || workload === undefined) {
     return [
       admitted,
