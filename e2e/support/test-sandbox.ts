@@ -36,8 +36,8 @@ export class TestSandbox implements AsyncDisposable {
     this.workspace = sandbox.metadata?.workspace || "default";
   }
 
-  static async create(gateway: () => Gateway, name: string, spec: Spec): Promise<TestSandbox> {
-    const workspaceScope = { selection: { case: "workspace" as const, value: "default" } };
+  static async create(gateway: () => Gateway, name: string, spec: Spec, workspace = "default"): Promise<TestSandbox> {
+    const workspaceScope = { selection: { case: "workspace" as const, value: workspace } };
     const { sandbox } = await gateway().createSandbox({ workspaceScope, name, spec }, { timeoutMs: 30_000 });
     if (sandbox === undefined) throw new OpenShellError("internal", "CreateSandbox answered without a sandbox");
     return new TestSandbox(gateway, sandbox);

@@ -109,6 +109,17 @@ const labelValue = z.string().refine((text) => text === "" || (labelName.test(te
   error: "a label value: letters, digits, '-', '_' and '.', at most 63 characters",
 });
 
+/** `key` or `key=value`, or the empty string for none. */
+export const labelSelector = () =>
+  z.string().refine(
+    (text) => {
+      const [key = "", value = "", ...more] = text.split("=");
+      const isLabel = isQualifiedName(key) && more.length === 0;
+      return text === "" || (isLabel && (value === "" || (labelName.test(value) && value.length <= 63)));
+    },
+    { error: 'a label such as "example.com/workspace" or "example.com/workspace=true"' },
+  );
+
 /** Labels that an operator adds to a Pod. */
 export const labels = () => z.record(ownKey, labelValue);
 

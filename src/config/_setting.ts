@@ -1,7 +1,7 @@
 import type { z } from "zod";
 
 /** When a changed setting takes effect. */
-export type AppliesAt = "gateway-start" | "sandbox-start";
+export type AppliesAt = "gateway-start" | "sandbox-start" | "new-workspaces";
 
 /** What the reference, the comments of values.yaml and the JSON Schema say about one setting. */
 export interface SettingHelp {

@@ -8,6 +8,7 @@ import {
   endpoint,
   extendedResource,
   image,
+  labelSelector,
   labels,
   nodeSelector,
   objectName,
@@ -136,20 +137,45 @@ const admission = z.strictObject({
   ),
 });
 
+const managedNamespaces = z.strictObject({
+  pod_security: setting(
+    z.enum(["privileged", "baseline", "restricted"]).default("restricted"),
+    "Pod Security level of a new namespace. The Pods of a pair fit restricted.",
+    { applies: "new-workspaces" },
+  ),
+  labels: setting(labels().default({}), "More labels on a new namespace.", {
+    example: { "example.com/team": "research" },
+    applies: "new-workspaces",
+  }),
+  annotations: setting(annotations().default({}), "Annotations on a new namespace.", { applies: "new-workspaces" }),
+});
+
 /** `[openshell.drivers.kubernetes]` and the tables below it. */
 export const kubernetesSchema = z
   .strictObject({
     workspace_mode: setting(
-      z.enum(["shared"]).default("shared"),
-      "How workspaces map to namespaces. shared: all sandboxes in `namespace`.",
+      z.enum(["shared", "managed", "operator"]).default("shared"),
+      "How workspaces map to namespaces. shared: all sandboxes in `namespace`. managed: the gateway makes a namespace openshell-<gateway_id>-<workspace> for each workspace and deletes it with the workspace. operator: a workspace is the namespace of its name, which an operator made ready and labelled. Sandboxes that were made under another mode stay where they are.",
       { applies: "gateway-start" },
     ),
-    namespace: setting(dnsLabelName().default("openshell-sandboxes"), "Namespace of all sandboxes. It must exist.", {
-      applies: "gateway-start",
-    }),
+    operator_namespace_label: setting(
+      labelSelector().default(""),
+      'Label, as key or key=value, of the namespaces that are workspaces where workspace_mode is "operator". It is followed while the gateway runs.',
+      { example: "example.com/openshell-workspace=true", applies: "gateway-start" },
+    ),
+    managed_namespaces: setting(
+      managedNamespaces.prefault({}),
+      'The namespaces that the gateway makes where workspace_mode is "managed".',
+      { applies: "gateway-start" },
+    ),
+    namespace: setting(
+      dnsLabelName().default("openshell-sandboxes"),
+      'Namespace of all sandboxes, and of the driver\'s Lease. It must exist. Where workspace_mode is not "shared" it keeps the Lease, and sandboxes that were made there before.',
+      { applies: "gateway-start" },
+    ),
     gateway_id: setting(
       dnsLabelName(33).default("openshell"),
-      "Marks what belongs to this gateway. Two gateways that share a namespace need different ids; a changed id loses sight of existing sandboxes.",
+      "Marks what belongs to this gateway. Two gateways that share a namespace, or a cluster in workspace_mode managed, need different ids; a changed id loses sight of existing sandboxes.",
       { applies: "gateway-start" },
     ),
     service_account_name: setting(

@@ -145,7 +145,10 @@ describe("a wrong setting", () => {
       'sandbox_runtime.pod_anti_affinity = "require"',
       'sandbox_runtime.pod_anti_affinity (line 4): expected one of "off", "preferred", "required", found "require"; did you mean "required"?',
     ],
-    ['workspace_mode = "managed"', 'workspace_mode (line 4): expected one of "shared", found "managed"'],
+    [
+      'workspace_mode = "mine"',
+      'workspace_mode (line 4): expected one of "shared", "managed", "operator", found "mine"',
+    ],
     [
       "sandbox_runtime.boundary_port = 80",
       "sandbox_runtime.boundary_port (line 4): expected a number of at least 1024, found 80",
@@ -251,6 +254,12 @@ describe("settings that contradict each other", () => {
       "metrics_bind_address and health_bind_address are the same",
       gateway('health_bind_address = "0.0.0.0:1"\nmetrics_bind_address = "0.0.0.0:1"'),
     ],
+    ['workspace_mode = "operator" takes the namespaces', driver('workspace_mode = "operator"')],
+    [
+      "operator_namespace_label is read only where",
+      driver('workspace_mode = "managed"\noperator_namespace_label = "team"'),
+    ],
+    ["image_pull_secrets name Secrets", driver('workspace_mode = "managed"\nimage_pull_secrets = ["registry"]')],
     ["supervisors need grpc_endpoint", head],
     ["grpc_endpoint is an http:// address", driver('grpc_endpoint = "http://g:1"')],
   ])("are refused: %s", (sentence, toml) => {
@@ -260,7 +269,7 @@ describe("settings that contradict each other", () => {
   });
 
   it("are all covered by the table above, and name every setting they read", () => {
-    expect(settingRules).toHaveLength(13);
+    expect(settingRules).toHaveLength(16);
     for (const rule of settingRules) expect(rule.keys).toEqual(expect.arrayContaining(keysOf(rule.refusedWhen)));
   });
 

@@ -29,7 +29,8 @@ in one message, each with its line.
 **Scope.** Every setting holds for the whole gateway; there is none that a workspace or a caller can override, except where the text says so.
 
 **When a change applies.** *gateway start*: the chart restarts the gateway when its configuration changes. *sandbox start*: each sandbox
-keeps what it was started with; the change applies when it is stopped and started again, and to new ones.
+keeps what it was started with; the change applies when it is stopped and started again, and to new ones. *new workspaces*: a workspace that
+is there keeps what it was made with.
 
 **Maps** of resources merge key by key over the default; \`""\` removes a default.
 

@@ -124,6 +124,36 @@ export const settingRules: readonly SettingRule[] = [
       "metrics_bind_address and health_bind_address are the same address; give metrics_bind_address another port",
   },
   {
+    keys: [`${driver}.workspace_mode`, `${driver}.operator_namespace_label`],
+    at: "load",
+    refusedWhen: {
+      all: [{ is: `${driver}.workspace_mode`, value: "operator" }, { empty: `${driver}.operator_namespace_label` }],
+    },
+    sentence:
+      'workspace_mode = "operator" takes the namespaces with a label for workspaces; name it in operator_namespace_label',
+  },
+  {
+    keys: [`${driver}.operator_namespace_label`, `${driver}.workspace_mode`],
+    at: "load",
+    refusedWhen: {
+      all: [
+        { not: { empty: `${driver}.operator_namespace_label` } },
+        { not: { is: `${driver}.workspace_mode`, value: "operator" } },
+      ],
+    },
+    sentence:
+      'operator_namespace_label is read only where workspace_mode is "operator"; remove it, or set workspace_mode = "operator"',
+  },
+  {
+    keys: [`${driver}.image_pull_secrets`, `${driver}.workspace_mode`],
+    at: "load",
+    refusedWhen: {
+      all: [{ not: { empty: `${driver}.image_pull_secrets` } }, { is: `${driver}.workspace_mode`, value: "managed" }],
+    },
+    sentence:
+      'image_pull_secrets name Secrets of the sandboxes\' namespace, and with workspace_mode = "managed" nobody puts them into the new ones; give the nodes the credentials, or use workspace_mode = "operator"',
+  },
+  {
     keys: [`${driver}.grpc_endpoint`],
     at: "serve",
     refusedWhen: { empty: `${driver}.grpc_endpoint` },

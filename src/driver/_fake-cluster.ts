@@ -19,6 +19,12 @@ import type {
 import { annotations } from "../manifests/index.ts";
 
 type Verb = "list" | "watch" | "get" | "create" | "patch" | "delete";
+export interface AskedRight {
+  readonly verb: string;
+  readonly resource: string;
+  readonly namespace?: string;
+}
+
 export interface RecordedCall {
   readonly verb: Verb;
   readonly group: string;
@@ -38,6 +44,8 @@ export class FakeCluster implements KubeClient {
   beforeWrite: (call: RecordedCall, body: KubeObject | undefined) => void | Promise<void> = () => undefined;
   afterWrite: (call: RecordedCall) => void | Promise<void> = () => undefined;
   tokenReview: TokenReview["status"];
+  /** What a SelfSubjectAccessReview is told. */
+  isAllowed: (right: AskedRight) => boolean = () => true;
   readonly #objects = new Map<string, Live<KubeObject>>();
   readonly #watchers = new Set<{
     readonly plural: string;
@@ -47,11 +55,13 @@ export class FakeCluster implements KubeClient {
   #version = 1;
   #uid = 0;
 
-  /** Writes by "verb resource", without the lease and the two policies. */
+  /** Writes by "verb resource", without the lease, the two policies, and what is only a question. */
   writes(): string[] {
     return this.calls
       .filter(({ verb }) => verb === "create" || verb === "patch" || verb === "delete")
-      .filter(({ resource }) => resource !== "leases" && resource !== "networkpolicies" && resource !== "tokenreviews")
+      .filter(
+        ({ resource }) => resource !== "leases" && resource !== "networkpolicies" && !resource.endsWith("reviews"),
+      )
       .map(({ verb, resource }) => `${verb} ${resource}`);
   }
 
@@ -81,7 +91,22 @@ export class FakeCluster implements KubeClient {
 
   async review<T extends KubeObject>(resource: Resource<T>, body: T): Promise<T> {
     this.#record("create", resource);
-    return { ...body, status: this.tokenReview } as T;
+    switch (resource.plural) {
+      case "selfsubjectreviews":
+        return { status: { userInfo: { username: "system:serviceaccount:openshell:openshell" } } } as unknown as T;
+      case "selfsubjectaccessreviews": {
+        const { resourceAttributes } = (body as unknown as { spec: { resourceAttributes: AskedRight } }).spec;
+        return { ...body, status: { allowed: this.isAllowed(resourceAttributes) } } as T;
+      }
+      default:
+        return { ...body, status: this.tokenReview } as T;
+    }
+  }
+
+  /** An object of somebody else, which needs no call of ours. */
+  place(plural: string, object: KubeObject & { readonly metadata: { readonly name: string } }): Live<KubeObject> {
+    const metadata = { ...object.metadata, uid: `uid-${++this.#uid}`, resourceVersion: "0" };
+    return this.#put(plural, { ...object, metadata });
   }
 
   async get<T extends KubeObject>(
@@ -122,6 +147,10 @@ export class FakeCluster implements KubeClient {
       const object = this.#require(resource, namespace, name);
       const uid = options.preconditions?.uid;
       if (uid !== undefined && uid !== object.metadata.uid) throw refusal(409, "Conflict", "Precondition failed: UID");
+      if (resource.plural === "namespaces") {
+        this.#end(object);
+        return object;
+      }
       this.#remove(resource.plural, object);
       return object;
     });
@@ -316,6 +345,16 @@ export class FakeCluster implements KubeClient {
     this.#objects.set(key, stored);
     this.#tell(plural, before, stored);
     return stored;
+  }
+
+  /** A namespace says that it ends, then what is in it goes, then it goes. */
+  #end(namespace: Live<KubeObject>): void {
+    const metadata = { ...namespace.metadata, deletionTimestamp: "2026-12-01T12:00:00Z" };
+    const ending = this.#put("namespaces", { ...namespace, metadata });
+    for (const [key, object] of [...this.#objects]) {
+      if (object.metadata.namespace === namespace.metadata.name) this.#remove(key.split("/")[0] ?? "", object);
+    }
+    this.#remove("namespaces", ending);
   }
 
   /** It goes at once, as by somebody else's `kubectl delete --force`. */

@@ -6,6 +6,7 @@ import { tokenAudience } from "../manifests/index.ts";
 export interface TokenHolder {
   readonly podName: string;
   readonly podUid: string;
+  readonly namespace: string;
 }
 
 /**
@@ -16,7 +17,7 @@ export interface TokenHolder {
 export async function reviewToken(
   client: KubeClient,
   token: string,
-  expected: { readonly gatewayId: string; readonly namespace: string; readonly serviceAccount: string },
+  expected: { readonly gatewayId: string; readonly namespaces: readonly string[]; readonly serviceAccount: string },
   signal?: AbortSignal,
 ): Promise<TokenHolder> {
   const audience = tokenAudience(expected.gatewayId);
@@ -24,13 +25,15 @@ export async function reviewToken(
   const { status } = await client.review(tokenReviews, question, signal === undefined ? {} : { signal });
   // A server that knows no audiences would accept a token for anybody: it has to say ours back.
   if (status?.authenticated !== true || !status.audiences?.includes(audience)) throw refused();
-  const username = `system:serviceaccount:${expected.namespace}:${expected.serviceAccount}`;
-  if (status.user?.username !== username) throw refused();
-  const extra = status.user.extra ?? {};
+  const { username, extra = {} } = status.user ?? {};
+  const namespace = expected.namespaces.find(
+    (name) => username === `system:serviceaccount:${name}:${expected.serviceAccount}`,
+  );
+  if (namespace === undefined) throw refused();
   const [podName] = extra["authentication.kubernetes.io/pod-name"] ?? [];
   const [podUid] = extra["authentication.kubernetes.io/pod-uid"] ?? [];
   if (!podName || !podUid) throw refused();
-  return { podName, podUid };
+  return { podName, podUid, namespace };
 }
 
 /** The Pod that a holder names, when it is that very Pod and it lives. */

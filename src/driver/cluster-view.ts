@@ -3,14 +3,12 @@ import type { KubernetesSettings } from "../config/index.ts";
 import {
   type AgentSandbox,
   type AgentSandboxVersion,
-  events,
   type Informer,
   type Informers,
   type KubeEvent,
   type KubeObject,
   type Live,
   type NetworkPolicy,
-  networkPolicies,
   type Pod,
   type PriorityClass,
   pods,
@@ -18,11 +16,11 @@ import {
   type RuntimeClass,
   runtimeClasses,
   type Service,
-  sandboxes,
   services,
 } from "../kube/index.ts";
-import { type BoundaryRole, labels, type ManifestObject } from "../manifests/index.ts";
+import type { BoundaryRole, ManifestObject } from "../manifests/index.ts";
 import { same } from "./_json.ts";
+import { NamespaceView } from "./namespace-view.ts";
 import { type ClusterFacts, isGoing, type Observed, roleOf, sandboxIdOf } from "./observed.ts";
 import { WriteOverlay } from "./overlay.ts";
 import { expectedPolicies } from "./policies.ts";
@@ -31,6 +29,12 @@ import { type ReadRecord, readRecord } from "./record.ts";
 const bySandbox = "sandbox";
 const sandboxPlural = "sandboxes";
 
+export interface MissingPolicy {
+  readonly namespace: string;
+  readonly wanted: ManifestObject;
+  readonly found: Live<NetworkPolicy> | undefined;
+}
+
 export interface ClusterViewOptions {
   readonly informers: Informers;
   readonly settings: KubernetesSettings;
@@ -38,91 +42,133 @@ export interface ClusterViewOptions {
   readonly log: Logger;
   /** A sandbox's objects changed. */
   readonly onSandbox: (sandboxId: string) => void;
-  /** A NetworkPolicy of the namespace changed. */
+  /** A NetworkPolicy changed, or a namespace is followed from now on. */
   readonly onPolicies: () => void;
+  /** The cluster tells of an object. */
+  readonly onEvent: (event: KubeEvent) => void;
   readonly now: () => Date;
 }
 
 /**
- * What the shared watches show, and what our own writes answered in the milliseconds before a watch shows it. One watch for each kind, for
- * all sandboxes; nothing is ever read for one sandbox alone.
+ * What the shared watches show, and what our own writes answered in the milliseconds before a watch shows it. One watch for each kind and
+ * namespace, for all sandboxes in it; nothing is ever read for one sandbox alone.
  */
 export class ClusterView {
   readonly overlay: WriteOverlay;
   readonly #options: ClusterViewOptions;
-  readonly #pods: Informer<Pod>;
-  readonly #services: Informer<Service>;
-  readonly #policies: Informer<NetworkPolicy>;
   readonly #runtimeClasses: Informer<RuntimeClass>;
   readonly #priorityClasses: Informer<PriorityClass>;
-  readonly #events: Informer<KubeEvent>;
-  #sandboxes: { readonly api: AgentSandboxVersion; readonly informer: Informer<AgentSandbox> } | undefined;
+  readonly #namespaces = new Map<string, NamespaceView>();
+  readonly #following = new Map<string, Promise<void>>();
+  readonly #listenedTo = new WeakSet<object>();
+  #api: AgentSandboxVersion | undefined;
   readonly #records = new WeakMap<object, ReadRecord>();
   readonly #complained = new Set<string>();
-  #policiesFor: { readonly key: string | undefined; readonly wanted: ManifestObject[] } = {
-    key: undefined,
-    wanted: [],
-  };
+  readonly #policiesFor = new Map<string, { readonly key: string; readonly wanted: ManifestObject[] }>();
 
   constructor(options: ClusterViewOptions) {
     this.#options = options;
     this.overlay = new WriteOverlay(() => options.now().getTime());
-    const { informers } = options;
-    const { namespace } = options.settings;
-    const ours = { namespace, labelSelector: `${labels.gatewayId}=${options.gatewayId}` };
-    this.#pods = this.#follow(pods.plural, informers.of(pods, ours), sandboxIdOf, () => true);
-    this.#services = this.#follow(services.plural, informers.of(services, ours), sandboxIdOf, () => false);
-    this.#policies = informers.of(networkPolicies, { namespace });
-    this.#runtimeClasses = informers.of(runtimeClasses);
-    this.#priorityClasses = informers.of(priorityClasses);
-    this.#events = informers.of(events, { namespace });
-    this.#policies.on("changed", () => {
-      options.onPolicies();
-      for (const id of this.sandboxIds()) options.onSandbox(id);
-    });
+    this.#runtimeClasses = options.informers.of(runtimeClasses);
+    this.#priorityClasses = options.informers.of(priorityClasses);
   }
 
   get api(): AgentSandboxVersion | undefined {
-    return this.#sandboxes?.api;
+    return this.#api;
   }
 
-  get events(): Informer<KubeEvent> {
-    return this.#events;
-  }
-
-  /** Begins to follow the Sandboxes of a served version. */
+  /** Begins to follow the Sandboxes of a served version, in every namespace. */
   async useApi(api: AgentSandboxVersion): Promise<void> {
-    if (this.#sandboxes?.api === api) return;
-    const { informers, settings, gatewayId } = this.#options;
-    const scope = { namespace: settings.namespace, labelSelector: `${labels.gatewayId}=${gatewayId}` };
-    const isOurs = (resource: Live<AgentSandbox>) => this.#recordOf(resource).ok;
-    const watch = informers.of(sandboxes(api), scope);
-    const informer = this.#follow(sandboxPlural, watch, this.#sandboxIdOfResource, isOurs);
-    // Swapped only when it has listed: until then every Sandbox would look gone.
-    await informer.synced;
-    const before = this.#sandboxes;
-    this.#sandboxes = { api, informer };
-    if (before !== undefined) await informers.stop(sandboxes(before.api), scope);
+    if (this.#api === api) return;
+    const all = () => [...this.#namespaces.values()];
+    await Promise.all(all().map((namespace) => this.#resourcesOf(namespace, api).synced));
+    this.#api = api;
+    await Promise.all(all().map((namespace) => namespace.adopt(api)));
     for (const id of this.sandboxIds()) this.#options.onSandbox(id);
+  }
+
+  /** Namespaces whose sandboxes are known. */
+  namespaces(): string[] {
+    return [...this.#namespaces.keys()];
+  }
+
+  /** Resolves when the sandboxes of a namespace are known, and rejects when it is no longer to be followed. */
+  follow(name: string): Promise<void> {
+    const known = this.#following.get(name);
+    if (known !== undefined) return known;
+    const { informers, gatewayId, onPolicies, onEvent, onSandbox } = this.#options;
+    const namespace = new NamespaceView(informers, name, gatewayId);
+    this.#listen(pods.plural, namespace.pods, sandboxIdOf, () => true);
+    this.#listen(services.plural, namespace.services, sandboxIdOf, () => false);
+    namespace.policies.on("changed", () => {
+      if (this.#namespaces.get(name) !== namespace) return;
+      onPolicies();
+      for (const id of this.#idsIn(namespace)) onSandbox(id);
+    });
+    const synced = (async () => {
+      await namespace.synced();
+      for (let api = this.#api; namespace.api !== api; api = this.#api) {
+        if (api === undefined) break;
+        await this.#resourcesOf(namespace, api).synced;
+        await namespace.adopt(api);
+      }
+      for (const change of ["added", "modified"] as const) namespace.events.on(change, onEvent);
+      this.#namespaces.set(name, namespace);
+      onPolicies();
+      for (const id of this.#idsIn(namespace)) onSandbox(id);
+    })();
+    synced.catch(() => undefined);
+    this.#following.set(name, synced);
+    this.#stops.set(name, () => namespace.stop());
+    return synced;
+  }
+
+  /** Its namespace is gone, or not ours any more. */
+  async unfollow(name: string): Promise<void> {
+    const namespace = this.#namespaces.get(name);
+    const ids = namespace === undefined ? [] : this.#idsIn(namespace);
+    this.#namespaces.delete(name);
+    this.#following.delete(name);
+    this.#policiesFor.delete(name);
+    await this.#stops.get(name)?.();
+    this.#stops.delete(name);
+    for (const id of ids) {
+      this.overlay.forgetSandbox(id);
+      this.#options.onSandbox(id);
+    }
+  }
+
+  readonly #stops = new Map<string, () => Promise<void>>();
+
+  #resourcesOf(namespace: NamespaceView, api: AgentSandboxVersion): Informer<AgentSandbox> {
+    const isOurs = (resource: Live<AgentSandbox>) => this.#recordOf(resource).ok;
+    return this.#listen(sandboxPlural, namespace.sandboxesIn(api), this.#sandboxIdOfResource, isOurs);
   }
 
   /** Every sandbox of which anything is left. */
   sandboxIds(): string[] {
-    const ofPods = this.#pods.list().map(sandboxIdOf);
-    const all = [...this.#resourceIds(), ...ofPods, ...this.overlay.sandboxIds()];
-    return [...new Set(all.filter((id) => id !== undefined))];
+    const watched = [...this.#namespaces.values()].flatMap((namespace) => this.#idsIn(namespace));
+    return [...new Set([...watched, ...this.overlay.sandboxIds()])];
+  }
+
+  #idsIn({ pods: ofPods, sandboxes }: NamespaceView): string[] {
+    const ids = [...(sandboxes?.list() ?? []).map(this.#sandboxIdOfResource), ...ofPods.list().map(sandboxIdOf)];
+    return ids.filter((id) => id !== undefined);
   }
 
   observe(sandboxId: string): Observed {
     const { overlay } = this;
-    const shown = this.#sandboxes?.informer.by(bySandbox, sandboxId) ?? [];
+    const all = [...this.#namespaces.values()];
+    const shown = all.flatMap(({ sandboxes }) => sandboxes?.by(bySandbox, sandboxId) ?? []);
     const lostResource = overlay.departed<AgentSandbox>(sandboxId, sandboxPlural);
     const [resource] = [...overlay.merge(sandboxId, sandboxPlural, shown), ...lostResource];
-    const cluster = this.facts();
+    const cluster = this.facts(resource?.metadata.namespace);
     // With its CR a Pod goes whatever its labels say: its owner is gone.
     const lostPods = isGoing({ resource, cluster }) ? [] : overlay.departed<Pod>(sandboxId, pods.plural);
-    const ofSandbox = [...overlay.merge(sandboxId, pods.plural, this.#pods.by(bySandbox, sandboxId)), ...lostPods];
-    const [service] = overlay.merge(sandboxId, services.plural, this.#services.by(bySandbox, sandboxId));
+    const shownPods = all.flatMap((namespace) => namespace.pods.by(bySandbox, sandboxId));
+    const ofSandbox = [...overlay.merge(sandboxId, pods.plural, shownPods), ...lostPods];
+    const shownServices = all.flatMap((namespace) => namespace.services.by(bySandbox, sandboxId));
+    const [service] = overlay.merge(sandboxId, services.plural, shownServices);
     const role = (wanted: BoundaryRole) => ofSandbox.filter((pod) => roleOf(pod) === wanted);
     return {
       sandboxId,
@@ -138,17 +184,19 @@ export class ClusterView {
     };
   }
 
-  facts(): ClusterFacts {
+  /** @param name the namespace; only the classes are known where none is given */
+  facts(name?: string): ClusterFacts {
     const { settings } = this.#options;
-    const ours = this.wantedPolicies().map(({ metadata }) => metadata.name);
+    const namespace = name === undefined ? undefined : this.#namespaces.get(name);
+    const ours = namespace === undefined ? [] : this.#wantedPolicies(namespace).map(({ metadata }) => metadata.name);
     return {
-      fenceIsUp: this.missingPolicies().length === 0,
-      foreignPolicies: this.#policies.list().filter(({ metadata }) => !ours.includes(metadata.name)),
-      runtimeClass: (name) => this.#runtimeClasses.get(undefined, name),
-      priorityClass: (name) =>
-        name === ""
+      fenceIsUp: namespace !== undefined && this.#missingPolicies(namespace).length === 0,
+      foreignPolicies: namespace?.policies.list().filter(({ metadata }) => !ours.includes(metadata.name)) ?? [],
+      runtimeClass: (className) => this.#runtimeClasses.get(undefined, className),
+      priorityClass: (className) =>
+        className === ""
           ? this.#priorityClasses.list().find(({ globalDefault }) => globalDefault)
-          : this.#priorityClasses.get(undefined, name),
+          : this.#priorityClasses.get(undefined, className),
       imageRewrites: settings.admission.allowed_image_rewrites,
       toleratedPolicies: settings.sandbox_runtime.tolerated_network_policies,
       isDeleted: (uid) => this.overlay.isDeleted(uid),
@@ -156,53 +204,65 @@ export class ClusterView {
     };
   }
 
+  /** Policies of ours that are absent or say something else, with what is there. */
+  missingPolicies(): MissingPolicy[] {
+    return [...this.#namespaces.values()].flatMap((namespace) => this.#missingPolicies(namespace));
+  }
+
+  #missingPolicies(namespace: NamespaceView): MissingPolicy[] {
+    return this.#wantedPolicies(namespace).flatMap((wanted) => {
+      const found = namespace.policies.get(namespace.name, wanted.metadata.name);
+      return found !== undefined && same(found.spec, wanted.spec) ? [] : [{ namespace: namespace.name, wanted, found }];
+    });
+  }
+
   /** The two policies as they should be: the boundary ports of all generations, today's included. */
-  wantedPolicies(): ManifestObject[] {
-    const ports = (this.#sandboxes?.informer.list() ?? []).flatMap((resource) => {
+  #wantedPolicies({ name, sandboxes }: NamespaceView): ManifestObject[] {
+    const ports = (sandboxes?.list() ?? []).flatMap((resource) => {
       const record = this.#recordOf(resource);
       return record.ok ? [record.record.settings.sandbox_runtime.boundary_port] : [];
     });
     const inUse = [...new Set(ports)].sort((a, b) => a - b);
     const key = inUse.join();
-    if (this.#policiesFor.key !== key) {
-      const { settings, gatewayId } = this.#options;
-      this.#policiesFor = { key, wanted: expectedPolicies(settings, gatewayId, inUse) };
-    }
-    return this.#policiesFor.wanted;
-  }
-
-  /** Those that are absent or say something else, with what is there. */
-  missingPolicies(): { readonly wanted: ManifestObject; readonly found: Live<NetworkPolicy> | undefined }[] {
-    return this.wantedPolicies().flatMap((wanted) => {
-      const found = this.#policies.get(this.#options.settings.namespace, wanted.metadata.name);
-      return found !== undefined && same(found.spec, wanted.spec) ? [] : [{ wanted, found }];
-    });
+    const known = this.#policiesFor.get(name);
+    if (known?.key === key) return known.wanted;
+    const { settings, gatewayId } = this.#options;
+    const wanted = expectedPolicies(settings, name, gatewayId, inUse);
+    this.#policiesFor.set(name, { key, wanted });
+    return wanted;
   }
 
   /** The sandbox that a cluster event is about. */
   sandboxOfEvent({ involvedObject }: KubeEvent): string | undefined {
-    const { kind, name = "" } = involvedObject;
-    const { namespace } = this.#options.settings;
+    const { kind, name = "", namespace = "" } = involvedObject;
+    const view = this.#namespaces.get(namespace);
     if (kind === "Pod") {
-      const pod = this.#pods.get(namespace, name);
+      const pod = view?.pods.get(namespace, name);
       return pod && sandboxIdOf(pod);
     }
     if (kind !== "Sandbox" && kind !== "PersistentVolumeClaim") return undefined;
-    const resource = this.#sandboxes?.informer.get(namespace, name.replace(/^workspace-/, ""));
+    const resource = view?.sandboxes?.get(namespace, name.replace(/^workspace-/, ""));
     return resource && this.#sandboxIdOfResource(resource);
   }
 
   /** Objects whose Sandbox is gone, for the sweep. */
   orphans(): { readonly pods: Live<Pod>[]; readonly services: Live<Service>[] } {
-    if (this.#sandboxes === undefined) return { pods: [], services: [] };
-    const alive = new Set([...this.#resourceIds(), ...this.overlay.sandboxIds()]);
+    if (this.#api === undefined) return { pods: [], services: [] };
+    const all = [...this.#namespaces.values()];
+    const alive = new Set<string | undefined>([
+      ...all.flatMap(({ sandboxes }) => (sandboxes?.list() ?? []).map(this.#sandboxIdOfResource)),
+      ...this.overlay.sandboxIds(),
+    ]);
     const isOrphan = (object: KubeObject) => !alive.has(sandboxIdOf(object));
-    return { pods: this.#pods.list().filter(isOrphan), services: this.#services.list().filter(isOrphan) };
+    return {
+      pods: all.flatMap((namespace) => namespace.pods.list().filter(isOrphan)),
+      services: all.flatMap((namespace) => namespace.services.list().filter(isOrphan)),
+    };
   }
 
   /** A supervisor Pod by its name. */
-  podNamed(name: string): Live<Pod> | undefined {
-    return this.#pods.get(this.#options.settings.namespace, name);
+  podNamed(namespace: string, name: string): Live<Pod> | undefined {
+    return this.#namespaces.get(namespace)?.pods.get(namespace, name);
   }
 
   #recordOf(resource: Live<AgentSandbox>): ReadRecord {
@@ -223,11 +283,7 @@ export class ClusterView {
 
   /** Nothing is left of a sandbox. */
   forget(sandboxId: string): void {
-    this.overlay.forgetDeparted(sandboxId);
-  }
-
-  #resourceIds(): (string | undefined)[] {
-    return (this.#sandboxes?.informer.list() ?? []).map(this.#sandboxIdOfResource);
+    this.overlay.forgetSandbox(sandboxId);
   }
 
   /** By its record, so that a label that somebody changed hides it from nobody. */
@@ -237,12 +293,14 @@ export class ClusterView {
   };
 
   /** @param isMissed whether one that left our selection is looked for, and not simply made again */
-  #follow<T extends KubeObject>(
+  #listen<T extends KubeObject>(
     plural: string,
     informer: Informer<T>,
     idOf: (object: Live<T>) => string | undefined,
     isMissed: (object: Live<T>) => boolean,
   ): Informer<T> {
+    if (this.#listenedTo.has(informer)) return informer;
+    this.#listenedTo.add(informer);
     informer.addIndex(bySandbox, (object) => [idOf(object) ?? []].flat());
     const wake = (object: Live<T>) => {
       const id = idOf(object);

@@ -2,8 +2,6 @@ import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
 import { backoffMs, sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
-import type { Logger } from "../common/log.ts";
-import type { KubernetesSettings } from "../config/index.ts";
 import {
   type AgentSandboxVersion,
   agentSandboxGroup,
@@ -13,7 +11,6 @@ import {
   Informers,
   isNotFound,
   type KubeClient,
-  namespaces,
 } from "../kube/index.ts";
 import { driverLeaseName, type GatewayFacts } from "../manifests/index.ts";
 import type { compute, Implementation } from "../wire/index.ts";
@@ -24,10 +21,10 @@ import { masterKidOf } from "./identity.ts";
 import { platformEventOf } from "./platform-events.ts";
 import { putPolicy } from "./policies.ts";
 import { Reconciler } from "./reconciler.ts";
-import type { NamespaceFacts } from "./request.ts";
 import { computeDriver, noAgentSandboxApi } from "./service.ts";
 import { sweep } from "./sweep.ts";
 import type { Driver, DriverOptions, Running } from "./types.ts";
+import { workspacesOf } from "./workspace-modes.ts";
 
 /** The Kubernetes compute driver. It keeps no state outside the cluster. */
 export function createDriver(options: DriverOptions): Driver {
@@ -64,7 +61,7 @@ class KubernetesDriver implements Driver {
   }
 
   ready(): boolean {
-    return this.#isLeader && this.#isComplete && (this.#informers?.hasSynced ?? false);
+    return this.#isLeader && this.#isComplete;
   }
 
   depth(): number {
@@ -96,6 +93,7 @@ class KubernetesDriver implements Driver {
       now,
       onSandbox: (id) => this.#running?.reconciler.wake(id),
       onPolicies: () => this.#repairPolicies(),
+      onEvent: (event) => this.#tellEvent(event),
     });
     const executor = new Executor({
       client,
@@ -115,14 +113,13 @@ class KubernetesDriver implements Driver {
       now,
       ...(onRound === undefined ? {} : { onRound }),
     });
-    const namespace = await namespaceFacts(client, settings, log);
-    this.#running = { client, view, executor, reconciler, namespace };
+    const workspaces = workspacesOf({ client, informers, view, settings, gatewayId: gateway.id, log });
+    this.#running = { client, view, executor, reconciler, workspaces };
     await this.#discover(signal);
+    await workspaces.start(signal);
     await informers.synced();
     this.#haveSynced = true;
     this.#publishAll();
-    view.events.on("added", (event) => this.#tellEvent(event));
-    view.events.on("modified", (event) => this.#tellEvent(event));
     const first = Promise.withResolvers<void>();
     this.#background.add(this.#lead(client, reconciler, signal, first.resolve));
     this.#background.add(this.#sweepRegularly(signal));
@@ -245,9 +242,9 @@ class KubernetesDriver implements Driver {
     const { client, view, reconciler } = this.#running;
     const missing = view.missingPolicies();
     if (missing.length === 0) return;
-    const { settings, log } = this.#options;
+    const { log } = this.#options;
     this.#policyWork = Promise.all(
-      missing.map(({ wanted, found }) => putPolicy(client, settings.namespace, wanted, found)),
+      missing.map(({ namespace, wanted, found }) => putPolicy(client, namespace, wanted, found)),
     )
       .then(
         () => {
@@ -255,7 +252,7 @@ class KubernetesDriver implements Driver {
         },
         async (error: unknown) => {
           this.#policyFailures += 1;
-          log.error({ err: error }, "the namespace's NetworkPolicies could not be put in place; trying again");
+          log.error({ err: error }, "a namespace's NetworkPolicies could not be put in place; trying again");
           await sleep(backoffMs(3 + this.#policyFailures), this.#stop.signal).catch(() => undefined);
         },
       )
@@ -289,20 +286,6 @@ function gatewayFacts({ gateway }: DriverOptions): GatewayFacts {
     fenceTargets: gateway.fenceTargets ?? apiServer,
     hasCa: gateway.caPem !== undefined,
   };
-}
-
-/** OpenShift gives each namespace a range of user ids. */
-async function namespaceFacts(client: KubeClient, settings: KubernetesSettings, log: Logger): Promise<NamespaceFacts> {
-  try {
-    const found = await client.find(namespaces, undefined, settings.namespace);
-    if (found === undefined) log.error(`namespace "${settings.namespace}" does not exist; sandboxes cannot be created`);
-    const range = found?.metadata.annotations?.["openshift.io/sa.scc.uid-range"];
-    const first = range === undefined ? undefined : Number(range.split(/[/-]/)[0]);
-    return first !== undefined && Number.isInteger(first) && first > 0 ? { firstUid: first } : {};
-  } catch (error) {
-    log.warn({ err: error }, `cannot read namespace "${settings.namespace}"; its UID range, if any, is not used`);
-    return {};
-  }
 }
 
 function aborted(signal: AbortSignal): Promise<void> {

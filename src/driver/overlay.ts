@@ -73,8 +73,9 @@ export class WriteOverlay {
       .map(({ object }) => object as Live<T>);
   }
 
-  /** Nothing of this sandbox is looked for any more. */
-  forgetDeparted(sandboxId: string): void {
+  /** Nothing is left of it, or its namespace is not ours any more. */
+  forgetSandbox(sandboxId: string): void {
+    this.#entries.delete(sandboxId);
     for (const [uid, each] of this.#departed) if (each.sandboxId === sandboxId) this.#departed.delete(uid);
   }
 

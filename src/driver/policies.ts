@@ -9,14 +9,15 @@ import {
 } from "../kube/index.ts";
 import { type ManifestObject, manifestOf, SupervisorNetworkPolicy, WorkloadNetworkPolicy } from "../manifests/index.ts";
 
-/** The namespace's two policies. They are the driver's in every workspace mode. */
+/** A namespace's two policies. They are the driver's in every workspace mode. */
 export function expectedPolicies(
   settings: KubernetesSettings,
+  namespace: string,
   gatewayId: string,
   portsInUse: readonly number[],
 ): ManifestObject[] {
   const props = {
-    namespace: settings.namespace,
+    namespace,
     gatewayId,
     boundaryPorts: [settings.sandbox_runtime.boundary_port, ...portsInUse],
   };

@@ -9,6 +9,7 @@ import {
 } from "../manifests/index.ts";
 import type { compute } from "../wire/index.ts";
 import { sandboxSpecOf } from "./request.ts";
+import { namespaceOf } from "./workspaces.ts";
 
 /** A generation id that nobody takes for a real one. */
 const exampleGenerationId = "0".repeat(32);
@@ -25,7 +26,7 @@ export function renderSandbox(
   api: AgentSandboxApi = "v1beta1",
 ): ManifestObject[] {
   const pair: PairProps = {
-    settings: generationSettings(settings),
+    settings: generationSettings({ ...settings, namespace: namespaceOf(settings, gateway.id, sandbox.workspace) }),
     gateway: { fenceTargets: [], hasCa: false, ...gateway },
     sandbox: sandboxSpecOf(sandbox, settings),
     generation: { id: exampleGenerationId, session: 1, seeded: false, foreignAffinity: {} },

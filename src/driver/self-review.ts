@@ -85,20 +85,45 @@ async function review(client: Pick<KubeClient, "apiVersionsOf" | "review">, opti
   ];
   return findings.concat(
     await Promise.all(
-      rights.map(async ({ attributes, why }): Promise<Finding> => {
-        const { status } = await client.review(selfReviews, { spec: { resourceAttributes: attributes } }, call);
-        const where = attributes.namespace === undefined ? "in the cluster" : `in ${attributes.namespace}`;
-        const group = attributes.group === "" ? "" : `.${attributes.group}`;
-        const named = attributes.name === undefined ? "" : ` ${attributes.name}`;
-        const what = `may ${attributes.verb} ${attributes.resource}${group}${named} ${where}`;
-        if (status?.allowed === true) return { what };
-        return { what, problem: `not allowed, but ${why}; apply the chart's Role and ClusterRole (rbac.create)` };
+      rights.map(async (right): Promise<Finding> => {
+        const { namespace } = right.attributes;
+        const what = `may ${wordsOf(right)} ${namespace === undefined ? "in the cluster" : `in ${namespace}`}`;
+        if (await isAllowed(client, right, call)) return { what };
+        return { what, problem: `not allowed, but ${right.why}; apply the chart's Role and ClusterRole (rbac.create)` };
       }),
     ),
   );
 }
 
-function rightsIn(table: readonly Permission[], gatewayId: string, namespace?: string) {
+/** Rights of a table that the one who asks does not have in a namespace, or in the cluster, in words. */
+export async function deniedRights(
+  client: Pick<KubeClient, "review">,
+  table: readonly Permission[],
+  gatewayId: string,
+  namespace: string | undefined,
+  signal: AbortSignal,
+): Promise<string[]> {
+  const asked = rightsIn(table, gatewayId, namespace).map(async (right) =>
+    (await isAllowed(client, right, { signal })) ? [] : [wordsOf(right)],
+  );
+  return (await Promise.all(asked)).flat();
+}
+
+async function isAllowed(client: Pick<KubeClient, "review">, { attributes }: Right, call: { signal?: AbortSignal }) {
+  const { status } = await client.review(selfReviews, { spec: { resourceAttributes: attributes } }, call);
+  return status?.allowed === true;
+}
+
+function wordsOf({ attributes: { verb, resource, group, name } }: Right): string {
+  return `${verb} ${resource}${group === "" ? "" : `.${group}`}${name === undefined ? "" : ` ${name}`}`;
+}
+
+interface Right {
+  readonly attributes: AccessReview["spec"]["resourceAttributes"];
+  readonly why: string;
+}
+
+function rightsIn(table: readonly Permission[], gatewayId: string, namespace?: string): Right[] {
   const within = namespace === undefined ? {} : { namespace };
   return table.flatMap(({ group, resources, verbs, names, why }) =>
     resources.flatMap((resource) =>

@@ -41,13 +41,17 @@ export function computeDriver({
   const { settings } = options;
   const now = options.now ?? (() => new Date());
   const identityOf = (record: GenerationRecord) =>
-    `kubernetes://${settings.namespace}/${sandboxResourceName(record.sandbox.workspace, record.sandbox.name)}/${record.generation.id}`;
+    `kubernetes://${record.settings.namespace}/${sandboxResourceName(record.sandbox.workspace, record.sandbox.name)}/${record.generation.id}`;
 
-  const newRecord = (sandbox: SandboxSpec, generation: GenerationRecord["generation"]): GenerationRecord => ({
+  const newRecord = (
+    sandbox: SandboxSpec,
+    namespace: string,
+    generation: GenerationRecord["generation"],
+  ): GenerationRecord => ({
     version: 1,
     intent: "running",
     sandbox,
-    settings: generationSettings(settings),
+    settings: generationSettings({ ...settings, namespace }),
     gateway: { endpoint: gateway.endpoint, fenceTargets: gateway.fenceTargets, hasCa: gateway.hasCa },
     generation,
     firstSession: generation.session,
@@ -85,10 +89,10 @@ export function computeDriver({
       const holder = await reviewToken(
         client,
         credential,
-        { gatewayId: gateway.id, namespace: settings.namespace, serviceAccount: settings.service_account_name },
+        { gatewayId: gateway.id, namespaces: view.namespaces(), serviceAccount: settings.service_account_name },
         signal,
       );
-      const pod = view.podNamed(holder.podName);
+      const pod = view.podNamed(holder.namespace, holder.podName);
       if (pod === undefined || !isHolder(pod, holder)) throw refused();
       const observed = view.observe(sandboxIdOf(pod) ?? "");
       const record = observed.record?.ok === true ? observed.record.record : undefined;
@@ -116,15 +120,18 @@ export function computeDriver({
 
     async createSandbox({ sandbox }) {
       requireLead();
-      const { view, executor, reconciler } = running();
-      const spec = await checkedSpec(sandbox, options, running());
-      const existing = view.observe(spec.id);
+      const { view, executor, reconciler, workspaces } = running();
+      const first = await checkedSpec(sandbox, options, running());
+      const existing = view.observe(first.id);
       if (existing.record?.ok === true && !isGoing(existing))
         return { runtimeIdentity: identityOf(existing.record.record) };
       const api = view.api;
       if (api === undefined) throw noAgentSandboxApi();
+      const namespace = await workspaces.ensure(first.workspace);
+      // What is known of a namespace only now that it is there.
+      const spec = await checkedSpec(sandbox, options, running());
       const id = generationIdFor(spec.id, "");
-      const record = newRecord(spec, { id, session: 1, seeded: false, foreignAffinity: {} });
+      const record = newRecord(spec, namespace, { id, session: 1, seeded: false, foreignAffinity: {} });
       const created = await reconciler.create(record, () => executor.createResource(record, api));
       return { runtimeIdentity: identityOf(created) };
     },
@@ -140,7 +147,7 @@ export function computeDriver({
       checkClasses(known.sandbox, options, running());
       const actual = resource?.spec.podTemplate.spec.affinity as unknown as Affinity | undefined;
       const started = await reconciler.startGeneration(
-        newRecord(known.sandbox, {
+        newRecord(known.sandbox, known.settings.namespace, {
           id: generationId,
           session: known.generation.session + 1,
           seeded: known.seeded,
@@ -174,13 +181,15 @@ export function computeDriver({
       yield* hub.watch(signal);
     },
 
-    // In shared mode every workspace lives in the one namespace, which the chart owns.
     async ensureWorkspace({ workspace }) {
-      if (workspace === "") throw new OpenShellError("invalid-argument", "a workspace needs a name");
+      requireLead();
+      await running().workspaces.ensure(workspace);
       return {};
     },
 
-    async deleteWorkspace({ workspace }) {
+    async deleteWorkspace({ workspace }, { signal }) {
+      requireLead();
+      requireComplete();
       const left = hub.list().filter((sandbox) => sandbox.workspace === workspace);
       if (left.length > 0) {
         throw new OpenShellError(
@@ -188,6 +197,7 @@ export function computeDriver({
           `workspace "${workspace}" still has ${left.length} sandboxes; delete them first`,
         );
       }
+      await running().workspaces.remove(workspace, signal);
       return {};
     },
   };
@@ -200,7 +210,8 @@ async function checkedSpec(
   running: Running,
 ): Promise<SandboxSpec> {
   if (sandbox === undefined) throw new OpenShellError("invalid-argument", "sandbox is missing");
-  const spec = sandboxSpecOf(sandbox, options.settings, running.namespace);
+  const spec = sandboxSpecOf(sandbox, options.settings, running.workspaces.factsOf(sandbox.workspace));
+  running.workspaces.check(spec.workspace);
   if (running.view.api === undefined) throw noAgentSandboxApi();
   checkClasses(spec, options, running);
   await checkGpus(spec, running);

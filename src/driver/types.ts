@@ -6,7 +6,7 @@ import type { Action } from "./action.ts";
 import type { ClusterView } from "./cluster-view.ts";
 import type { Executor } from "./execute.ts";
 import type { Reconciler } from "./reconciler.ts";
-import type { NamespaceFacts } from "./request.ts";
+import type { Workspaces } from "./workspaces.ts";
 
 export interface DriverOptions {
   readonly settings: KubernetesSettings;
@@ -50,5 +50,5 @@ export interface Running {
   readonly view: ClusterView;
   readonly executor: Executor;
   readonly reconciler: Reconciler;
-  readonly namespace: NamespaceFacts;
+  readonly workspaces: Workspaces;
 }

@@ -10,9 +10,12 @@ import type {
   V1Pod,
   V1PriorityClass,
   V1ResourceQuota,
+  V1RoleBinding,
   V1RuntimeClass,
   V1Secret,
+  V1SelfSubjectReview,
   V1Service,
+  V1ServiceAccount,
   V1TokenReview,
 } from "@kubernetes/client-node";
 import type { KubeObject, Resource, Wire } from "./types.ts";
@@ -30,6 +33,9 @@ export type NetworkPolicy = Wire<V1NetworkPolicy>;
 export type RuntimeClass = Wire<V1RuntimeClass>;
 export type PriorityClass = Wire<V1PriorityClass>;
 export type Lease = Wire<V1Lease>;
+export type ServiceAccount = Wire<V1ServiceAccount>;
+export type RoleBinding = Wire<V1RoleBinding>;
+export type SelfSubjectReview = Wire<V1SelfSubjectReview>;
 export type TokenReview = Wire<V1TokenReview>;
 export type CustomResourceDefinition = Wire<V1CustomResourceDefinition>;
 
@@ -58,6 +64,13 @@ export const namespaces = clusterScoped<Namespace>("", "Namespace", "namespaces"
 export const nodes = clusterScoped<Node>("", "Node", "nodes");
 export const runtimeClasses = clusterScoped<RuntimeClass>("node.k8s.io", "RuntimeClass", "runtimeclasses");
 export const priorityClasses = clusterScoped<PriorityClass>("scheduling.k8s.io", "PriorityClass", "priorityclasses");
+export const serviceAccounts = namespaced<ServiceAccount>("", "ServiceAccount", "serviceaccounts");
+export const roleBindings = namespaced<RoleBinding>("rbac.authorization.k8s.io", "RoleBinding", "rolebindings");
+export const selfSubjectReviews = clusterScoped<SelfSubjectReview>(
+  "authentication.k8s.io",
+  "SelfSubjectReview",
+  "selfsubjectreviews",
+);
 export const tokenReviews = clusterScoped<TokenReview>("authentication.k8s.io", "TokenReview", "tokenreviews");
 export const customResourceDefinitions = clusterScoped<CustomResourceDefinition>(
   "apiextensions.k8s.io",

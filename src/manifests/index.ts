@@ -12,10 +12,19 @@ export {
   networkPolicyLabels,
   pairSelector,
   roleSelector,
+  workspaceNamespaceLabels,
 } from "./labels.ts";
+export { type ManagedNamespacesPolicyProps, managedNamespacesPolicySpec } from "./managed-namespaces-policy.ts";
 export * from "./names.ts";
 export { type FenceProps, SupervisorNetworkPolicy, WorkloadNetworkPolicy } from "./network-policies.ts";
-export { clusterPermissions, type Permission, sandboxNamespacePermissions, type Verb } from "./permissions.ts";
+export {
+  clusterPermissions,
+  type Permission,
+  sandboxNamespacePermissions,
+  type Verb,
+  workspaceModePermissions,
+  workspaceNamespacePermissions,
+} from "./permissions.ts";
 export { affinityOf, foreignAffinity, mergeAffinity, peerTerm } from "./placement.ts";
 export { manifestOf, podOwner, redacted, renderGeneration, sandboxOwner, unknownUntilCreated } from "./render.ts";
 export { type AgentSandboxApi, runMode, SandboxResource, type SandboxResourceProps } from "./sandbox-resource.ts";
@@ -23,3 +32,9 @@ export { SupervisorSecret, type SupervisorSecretFiles, WorkloadSecret, type Work
 export { emptiedVariables } from "./security.ts";
 export { SupervisorPod, type SupervisorPodProps, supervisorPodSpec } from "./supervisor-pod.ts";
 export { type PodTemplate, workloadPodTemplate, workloadResources } from "./workload-pod.ts";
+export {
+  type Subject,
+  WorkspaceNamespace,
+  WorkspaceRoleBinding,
+  WorkspaceServiceAccount,
+} from "./workspace-namespace.ts";

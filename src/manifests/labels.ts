@@ -10,7 +10,8 @@ export type LabelledObject =
   | "workloadSecret"
   | "supervisorSecret"
   | "workspaceClaim"
-  | "networkPolicy";
+  | "networkPolicy"
+  | "workspaceNamespace";
 
 interface LabelRule {
   readonly key: string;
@@ -24,21 +25,21 @@ interface LabelRule {
 const pods = ["workloadPod", "supervisorPod"] as const;
 const ofGeneration = [...pods, "workloadSecret", "supervisorSecret"] as const;
 const ofSandbox = ["sandbox", "boundaryService", "workspaceClaim", ...ofGeneration] as const;
-const everywhere = [...ofSandbox, "networkPolicy"] as const;
+const everywhere = [...ofSandbox, "networkPolicy", "workspaceNamespace"] as const;
 
 /** Which label is on which object. */
 export const labelRules: readonly LabelRule[] = [
   { key: labels.managedBy, on: everywhere, grammar: `"${managedByValue}"`, selects: false },
   { key: labels.gatewayId, on: everywhere, grammar: "DNS label, at most 33", selects: true },
   { key: labels.sandboxId, on: ofSandbox, grammar: "[a-z0-9-], at most 36", selects: false },
-  { key: labels.workspace, on: ofSandbox, grammar: "DNS label, at most 19", selects: false },
+  { key: labels.workspace, on: [...ofSandbox, "workspaceNamespace"], grammar: "DNS label, at most 19", selects: false },
   { key: labels.pairId, on: ofGeneration, grammar: "32 hex digits; new at every start", selects: true },
   { key: labels.boundaryRole, on: pods, grammar: "workload | supervisor", selects: true },
   { key: labels.appName, on: everywhere, grammar: `"${managedByValue}"`, selects: false },
   {
     key: labels.appComponent,
     on: everywhere,
-    grammar: "sandbox | workload | supervisor | boundary | fence",
+    grammar: "sandbox | workload | supervisor | boundary | fence | workspace",
     selects: false,
   },
   { key: labels.appManagedBy, on: everywhere, grammar: `"${managedByValue}"`, selects: false },
@@ -53,10 +54,14 @@ const components: Readonly<Record<LabelledObject, string>> = {
   supervisorSecret: "supervisor",
   boundaryService: "boundary",
   networkPolicy: "fence",
+  workspaceNamespace: "workspace",
 };
 
 /** The labels of one object of a pair, in the table's order. */
-export function labelsOf(object: Exclude<LabelledObject, "networkPolicy">, pair: PairProps): Record<string, string> {
+export function labelsOf(
+  object: Exclude<LabelledObject, "networkPolicy" | "workspaceNamespace">,
+  pair: PairProps,
+): Record<string, string> {
   const values: Record<string, string> = {
     ...common(object, pair.gateway.id),
     [labels.sandboxId]: pair.sandbox.id,
@@ -65,6 +70,14 @@ export function labelsOf(object: Exclude<LabelledObject, "networkPolicy">, pair:
     [labels.boundaryRole]: object === "workloadPod" ? "workload" : "supervisor",
   };
   return pick(object, values);
+}
+
+/** On what managed mode makes for one workspace: its namespace, and what makes it one of the gateway's. */
+export function workspaceNamespaceLabels(gatewayId: string, workspace: string): Record<string, string> {
+  return pick("workspaceNamespace", {
+    ...common("workspaceNamespace", gatewayId),
+    [labels.workspace]: workspace,
+  });
 }
 
 export function networkPolicyLabels(gatewayId: string): Record<string, string> {

@@ -158,6 +158,21 @@ export function networkPolicyName(role: BoundaryRole, gatewayId: string): string
   return `openshell-${role}-${gatewayId}`;
 }
 
+/** Namespace of a workspace in managed mode. 10 + 33 + 1 + 19 = 63. */
+export function managedNamespaceName(gatewayId: string, workspace: string): string {
+  return `openshell-${gatewayId}-${workspace}`;
+}
+
+/** The ClusterRole that the chart makes and that is bound in each namespace of a workspace (managed, operator). 20 + 33 = 53. */
+export function workspaceRoleName(gatewayId: string): string {
+  return `openshell-workspace-${gatewayId}`;
+}
+
+/** The RoleBinding to it, in each such namespace. 17 + 33 = 50. */
+export function workspaceBindingName(gatewayId: string): string {
+  return `openshell-driver-${gatewayId}`;
+}
+
 /** Held by the one driver that writes. 17 + 33 = 50. */
 export function driverLeaseName(gatewayId: string): string {
   return `openshell-driver-${gatewayId}`;

@@ -1,11 +1,12 @@
-import { driverLeaseName, networkPolicyName } from "./names.ts";
+import type { KubernetesSettings } from "../config/index.ts";
+import { driverLeaseName, networkPolicyName, workspaceRoleName } from "./names.ts";
 
 /**
  * What the gateway's ServiceAccount may do: the chart prints its Role and ClusterRole from this table, and a test compares it with the calls
  * that the driver was seen to make. A verb that is not here is not granted.
  */
 
-export type Verb = "get" | "list" | "watch" | "create" | "patch" | "delete";
+export type Verb = "get" | "list" | "watch" | "create" | "patch" | "delete" | "bind";
 
 export interface Permission {
   /** `""` is the core group. */
@@ -86,6 +87,54 @@ export const sandboxNamespacePermissions: readonly Permission[] = [
     why: "the UID range on clusters that assign one; in a Role it is this namespace and no other",
   },
 ];
+
+/**
+ * In each namespace of a workspace, where workspaces have namespaces of their own: one ClusterRole, named by `workspaceRoleName`, that is
+ * bound in each of them and reaches nothing else.
+ */
+export const workspaceNamespacePermissions: readonly Permission[] = [
+  ...sandboxNamespacePermissions.filter(({ group }) => group !== "coordination.k8s.io"),
+  {
+    group: "",
+    resources: ["serviceaccounts"],
+    verbs: ["get", "create"],
+    why: "the Pods of a pair run under service_account_name: made in a managed namespace, looked for in an operator's",
+  },
+];
+
+/** In the whole cluster, on top of the others, by `workspace_mode`. */
+export const workspaceModePermissions: Readonly<Record<KubernetesSettings["workspace_mode"], readonly Permission[]>> = {
+  shared: [],
+  managed: [
+    {
+      group: "",
+      resources: ["namespaces"],
+      verbs: ["get", "list", "watch", "create", "delete"],
+      why: "a namespace is made and deleted with its workspace; an admission policy keeps this to namespaces of this gateway",
+    },
+    {
+      group: "rbac.authorization.k8s.io",
+      resources: ["rolebindings"],
+      verbs: ["create"],
+      why: "in a namespace that it made, the gateway is given the rights of the workspace ClusterRole",
+    },
+    {
+      group: "rbac.authorization.k8s.io",
+      resources: ["clusterroles"],
+      verbs: ["bind"],
+      names: (gatewayId) => [workspaceRoleName(gatewayId)],
+      why: "no other role can be given away",
+    },
+  ],
+  operator: [
+    {
+      group: "",
+      resources: ["namespaces"],
+      verbs: ["list", "watch"],
+      why: "operators say by a label which namespaces are workspaces",
+    },
+  ],
+};
 
 /** In the whole cluster: nothing here can be written except questions. */
 export const clusterPermissions: readonly Permission[] = [

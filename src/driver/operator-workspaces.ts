@@ -1,0 +1,114 @@
+import { deadline } from "../common/async.ts";
+import { OpenShellError } from "../common/errors.ts";
+import { type Informer, isForbidden, type Namespace, namespaces, serviceAccounts } from "../kube/index.ts";
+import { workspaceNamespacePermissions, workspaceRoleName } from "../manifests/index.ts";
+import type { NamespaceFacts } from "./request.ts";
+import { deniedRights } from "./self-review.ts";
+import { factsOfNamespace, requireRights, type Workspaces, type WorkspacesOptions } from "./workspaces.ts";
+
+const readyWithinMs = 20_000;
+/** Rights of a refusal that are named one by one; the rest is counted. */
+const namedRights = 3;
+
+/**
+ * `workspace_mode = "operator"`: a workspace is the namespace of its name, if an operator has labelled it. Nothing of it is made or deleted
+ * here but what belongs to a sandbox, and the two NetworkPolicies.
+ */
+export class OperatorWorkspaces implements Workspaces {
+  readonly #options: WorkspacesOptions;
+  readonly #namespaces: Informer<Namespace>;
+
+  constructor(options: WorkspacesOptions) {
+    this.#options = options;
+    const { informers, settings, view, log } = options;
+    this.#namespaces = informers.of(namespaces, { labelSelector: settings.operator_namespace_label });
+    this.#namespaces.on("added", ({ metadata }) => {
+      // Sandboxes may be in it already, as when its label was put back.
+      this.#follow(metadata.name).catch((error: unknown) => log.warn({ err: error }, "a workspace is not ready"));
+    });
+    this.#namespaces.on("deleted", ({ metadata }) => {
+      if (metadata.deletionTimestamp !== undefined) return view.unfollow(metadata.name);
+      log.warn(`namespace "${metadata.name}" lost its label: no new sandboxes there; those that are there go on`);
+    });
+  }
+
+  async start(signal: AbortSignal): Promise<void> {
+    const { view, settings, log } = this.#options;
+    await requireRights(this.#options, signal);
+    // Sandboxes of another mode's time live on where they are.
+    await Promise.all([view.follow(settings.namespace), this.#namespaces.synced]);
+    await Promise.all(
+      this.#namespaces.list().map(({ metadata: { name } }) =>
+        // One namespace that is not ready must not keep the sandboxes of all others waiting.
+        this.#follow(name).catch((error: unknown) => log.error({ err: error }, `sandboxes in "${name}" are not seen`)),
+      ),
+    );
+  }
+
+  check(workspace: string): void {
+    const namespace = this.#namespaces.get(undefined, workspace);
+    if (namespace !== undefined && namespace.metadata.deletionTimestamp === undefined) return;
+    const label = this.#options.settings.operator_namespace_label;
+    throw new OpenShellError(
+      "failed-precondition",
+      namespace === undefined
+        ? `workspace "${workspace}" has no namespace: an operator has to label namespace "${workspace}" with ${label}`
+        : `namespace "${workspace}" of workspace "${workspace}" is being deleted`,
+      { reason: "WorkspaceNotReady" },
+    );
+  }
+
+  async ensure(workspace: string): Promise<string> {
+    this.check(workspace);
+    await this.#follow(workspace);
+    return workspace;
+  }
+
+  async remove(): Promise<void> {}
+
+  factsOf(workspace: string): NamespaceFacts {
+    return factsOfNamespace(this.#namespaces.get(undefined, workspace));
+  }
+
+  async #follow(name: string): Promise<void> {
+    const { view } = this.#options;
+    if (view.namespaces().includes(name)) return;
+    const signal = deadline(readyWithinMs);
+    const missing = await this.#missingIn(name, signal);
+    if (missing.length > 0) {
+      throw new OpenShellError(
+        "failed-precondition",
+        `namespace "${name}" is not ready for sandboxes; it lacks ${missing.join(", and ")}`,
+        { reason: "WorkspaceNotReady" },
+      );
+    }
+    await view.follow(name);
+  }
+
+  /** Each thing that an operator has to add, in words. */
+  async #missingIn(namespace: string, signal: AbortSignal): Promise<string[]> {
+    const { client, gatewayId, settings } = this.#options;
+    const account = settings.service_account_name;
+    // Whether the account is there is told by looking; that it may be made is a managed namespace's matter.
+    const needed = workspaceNamespacePermissions.map((permission) =>
+      permission.resources.includes("serviceaccounts") ? { ...permission, verbs: ["get"] as const } : permission,
+    );
+    const [denied, found] = await Promise.all([
+      deniedRights(client, needed, gatewayId, namespace, signal),
+      client.find(serviceAccounts, namespace, account, { signal }).catch((error: unknown) => {
+        if (isForbidden(error)) return undefined;
+        throw error;
+      }),
+    ]);
+    const named = denied.slice(0, namedRights).join(", ");
+    const more = denied.length > namedRights ? ` and ${denied.length - namedRights} more` : "";
+    return [
+      ...(denied.length === 0
+        ? []
+        : [
+            `a RoleBinding of ClusterRole "${workspaceRoleName(gatewayId)}" to the gateway's ServiceAccount (it may not ${named}${more})`,
+          ]),
+      ...(found === undefined ? [`the ServiceAccount "${account}" (service_account_name)`] : []),
+    ];
+  }
+}
