@@ -1,5 +1,11 @@
 import { valueReferences } from "./layer/index.ts";
 import { type ChartValues, defaultValues } from "./values-schema.ts";
 
-/** Every value of values.yaml as a typed reference. */
-export const { values, used: usedValues } = valueReferences<ChartValues>(defaultValues);
+/** Every value of values.yaml as a typed reference, and what the templates share. */
+export const {
+  values,
+  used: usedValues,
+  once,
+  prepare,
+  helper: prepareHelper,
+} = valueReferences<ChartValues>("openshell.prepare", defaultValues);

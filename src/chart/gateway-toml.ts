@@ -1,6 +1,6 @@
 /** From gatewayConfig to gateway.toml: one effective configuration, and its printing as TOML. */
 import { defaultSettings } from "../config/index.ts";
-import { values } from "./_values.ts";
+import { once, values } from "./_values.ts";
 import { files } from "./files.ts";
 import { images, pullPolicy } from "./images.ts";
 import {
@@ -20,7 +20,6 @@ import {
   more,
   not,
   notEqual,
-  Once,
   or,
   output,
   run,
@@ -187,13 +186,12 @@ const isMissing = (table: Expr<Table>, key: string) => or(not(has(table, key)), 
 const tree = variable<Table>("tree", call("dict"));
 
 /** The effective configuration: the TOML, the guards and every object that depends on a setting read this one. */
-const effectiveSettings = new Once<Table>(
-  "openshell.config",
-  [tree.declaration, readGatewayConfig(tree), ...chartSettings(tree)],
+export const effectiveConfig = once<Table>(
+  "config",
   // Through JSON: afterwards a number has one type, whether a file, --set or the chart gave it.
   fromJson(toJson(tree)),
+  [tree.declaration, readGatewayConfig(tree), ...chartSettings(tree)],
 );
-export const effectiveConfig = effectiveSettings.value;
 
 /** One setting of the effective configuration, by its TOML path, with the default of src/config. */
 export function effective<T>(key: string, config: Expr<Table> = effectiveConfig): Expr<T> {
@@ -314,12 +312,4 @@ const tomlHelper = new Helper("openshell.toml", () => [
 /** The text of gateway.toml. */
 export const gatewayToml = tomlHelper.include();
 
-export const tomlHelpers = [
-  refuseSecrets,
-  effectiveSettings.helper,
-  stringHelper,
-  keyHelper,
-  valueHelper,
-  tableHelper,
-  tomlHelper,
-];
+export const tomlHelpers = [refuseSecrets, stringHelper, keyHelper, valueHelper, tableHelper, tomlHelper];

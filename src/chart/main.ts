@@ -4,6 +4,8 @@ import { join } from "node:path";
 
 // Compiling what is imported takes most of the time; with the cache it is compiled when it has changed.
 enableCompileCache(join(import.meta.dirname, "..", "..", "node_modules", ".cache", "node"));
+// Schemas that parse once are not worth compiling.
+(await import("zod")).z.config({ jitless: true });
 const { checkFiles, writeFiles } = await import("./synth.ts");
 
 if (process.argv.includes("--check")) checkFiles();

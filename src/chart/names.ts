@@ -1,6 +1,6 @@
 /** Names and labels of the chart's objects. */
 
-import { values } from "./_values.ts";
+import { once, values } from "./_values.ts";
 import type { Ref } from "./layer/index.ts";
 import {
   and,
@@ -8,12 +8,10 @@ import {
   choose,
   type Expr,
   entries,
-  Helper,
   helm,
   type Input,
   or,
   orElse,
-  output,
   render,
   shorten,
   text,
@@ -22,26 +20,23 @@ import type { ChartValues } from "./values-schema.ts";
 
 const chartName = orElse(values.nameOverride, helm.chartName);
 
-const fullnameHelper = new Helper("openshell.fullname", () => [
-  output(
-    shorten(
-      orElse(
-        values.fullnameOverride,
-        choose(call("contains", chartName, helm.releaseName), helm.releaseName, text`${helm.releaseName}-${chartName}`),
-      ),
-      // The longest suffix of an object is 18 characters, and names of Services end at 63.
-      45,
-    ),
-  ),
-]);
-
-const sandboxNamespaceHelper = new Helper("openshell.sandboxNamespace", () => [
-  output(shorten(orElse(values.sandboxNamespace.name, text`${helm.releaseNamespace}-sandboxes`), 63)),
-]);
-
 /** The prefix of every object's name. */
-export const fullname = fullnameHelper.include();
-export const sandboxNamespace = sandboxNamespaceHelper.include();
+export const fullname = once(
+  "fullname",
+  shorten(
+    orElse(
+      values.fullnameOverride,
+      choose(call("contains", chartName, helm.releaseName), helm.releaseName, text`${helm.releaseName}-${chartName}`),
+    ),
+    // The longest suffix of an object is 18 characters, and names of Services end at 63.
+    45,
+  ),
+);
+
+export const sandboxNamespace = once(
+  "sandboxNamespace",
+  shorten(orElse(values.sandboxNamespace.name, text`${helm.releaseNamespace}-sandboxes`), 63),
+);
 
 const derived = (suffix: string) => text`${fullname}-${suffix}`;
 
@@ -135,5 +130,3 @@ export function objectLabels(component: Component): Record<string, string> {
     "helm.sh/chart": render(text`${helm.chartName}-${call<string>("replace", "+", "_", helm.chartVersion)}`),
   };
 }
-
-export const nameHelpers = [fullnameHelper, sandboxNamespaceHelper];

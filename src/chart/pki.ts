@@ -1,7 +1,7 @@
 import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
 import { type ChartGuard, isEmpty } from "./_guard.ts";
-import { values } from "./_values.ts";
+import { once, values } from "./_values.ts";
 import { effective } from "./gateway-toml.ts";
 import { images, pullPolicy } from "./images.ts";
 import {
@@ -36,8 +36,8 @@ const lacksCertificates = and(
 const lacksKeys = or(isEmpty(secrets.jwt.given), isEmpty(secrets.keys.given));
 
 /** Somebody has to make Secrets: where all are given, there is no Job and nothing has a right to write one. */
-const hasWork = and(enabled, or(lacksCertificates, lacksKeys));
-const isRenewed = and(hasWork, not(isEmpty(renewalSchedule)));
+const hasWork = once("pkiHasWork", and(enabled, or(lacksCertificates, lacksKeys)));
+const isRenewed = once("pkiIsRenewed", and(hasWork, not(isEmpty(renewalSchedule))));
 
 /** Refusals that concern who makes certificates and keys. */
 export const pkiGuards: readonly ChartGuard[] = [

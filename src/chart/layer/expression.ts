@@ -7,6 +7,8 @@
 export type Node =
   | { readonly kind: "literal"; readonly value: unknown }
   | { readonly kind: "call"; readonly name: string; readonly args: readonly Node[] }
+  /** A value of values.yaml or its default, under which the layer keeps it at the template's root: `$.v.service.port`. */
+  | { readonly kind: "value"; readonly path: readonly string[]; readonly fallback: unknown }
   /** A field chain on the template's root, e.g. `$.Release.Name`. */
   | { readonly kind: "root"; readonly path: string }
   | { readonly kind: "variable"; readonly name: string };
@@ -54,14 +56,7 @@ export function text(strings: TemplateStringsArray, ...parts: readonly Input<str
 /** Values files give numbers as floats: without this, printf would write 8e+06 for a large one. Strings pass unchanged. */
 function wholeNumber(part: Expr<string | number>): Expr<string> {
   const inner = part[node];
-  return inner.kind === "call" && inner.name === "dig" && typeof lastDefault(inner) === "number"
-    ? toJson(part)
-    : (part as Expr<string>);
-}
-
-function lastDefault(dig: Node & { kind: "call" }): unknown {
-  const fallback = dig.args.at(-2);
-  return fallback?.kind === "literal" ? fallback.value : undefined;
+  return inner.kind === "value" && typeof inner.fallback === "number" ? toJson(part) : (part as Expr<string>);
 }
 
 export const toJson = (value: Input<unknown>) => call<string>("toJson", value);
@@ -105,6 +100,8 @@ function printNode(of: Node, nested: boolean): string {
   switch (of.kind) {
     case "literal":
       return printLiteral(of.value, nested);
+    case "value":
+      return `$.v.${of.path.join(".")}`;
     case "root":
       return `$.${of.path}`;
     case "variable":

@@ -1,4 +1,4 @@
-/** The typed layer between constructs and Helm templates. docs/reference/adding-a-setting.md shows its use. */
+/** The typed layer between constructs and Helm templates. docs/add-a-setting.md shows its use. */
 export * from "./expression.ts";
 export * from "./manifest.ts";
 export * from "./statements.ts";

@@ -15,7 +15,6 @@ import {
   helm,
   more,
   not,
-  Once,
   optional,
   orElse,
   output,
@@ -30,7 +29,7 @@ import {
   write,
 } from "./index.ts";
 
-const { values, used } = valueReferences({
+const { values, used } = valueReferences("test.prepare", {
   gateway: { replicas: 1, name: "x", flag: false },
   list: [] as string[],
   labels: {} as Record<string, string>,
@@ -49,11 +48,9 @@ function print(manifest: Record<string, unknown>, condition?: Expr<unknown>): st
 const body = (manifest: Record<string, unknown>) => print(manifest).split("  name: test\n")[1];
 
 describe("a reference to a value", () => {
-  it("prints its path and its default, which survive absent and null parents", () => {
-    expect(printExpression(values.gateway.replicas)).toBe('dig "gateway" "replicas" 1 $.Values.AsMap');
-    expect(printExpression(values.gateway.flag)).toBe('dig "gateway" "flag" false $.Values.AsMap');
-    expect(printExpression(values.list)).toBe('dig "list" (list) $.Values.AsMap');
-    expect(printExpression(values.labels)).toBe('dig "labels" (dict) $.Values.AsMap');
+  it("prints where it is kept", () => {
+    expect(printExpression(values.gateway.replicas)).toBe("$.v.gateway.replicas");
+    expect(printExpression(values.list)).toBe("$.v.list");
   });
 
   it("to a value that does not exist does not compile, and throws", () => {
@@ -77,20 +74,18 @@ describe("a reference to a value", () => {
 describe("an expression", () => {
   it("nests in parentheses and quotes what Go reads", () => {
     expect(printExpression(orElse(values.gateway.name, 'a "b" \n\u007f'))).toBe(
-      'default "a \\"b\\" \\n\\u007f" (dig "gateway" "name" "x" $.Values.AsMap)',
+      'default "a \\"b\\" \\n\\u007f" $.v.gateway.name',
     );
     expect(printExpression(text`${helm.releaseName}-100%`)).toBe('printf "%v-100%%" $.Release.Name');
     expect(printExpression(choose(values.gateway.flag, "a", "b"))).toBe(
-      'ternary "a" "b" (not (empty (dig "gateway" "flag" false $.Values.AsMap)))',
+      'ternary "a" "b" (not (empty $.v.gateway.flag))',
     );
-    expect(printExpression(more(values.gateway.replicas, 1))).toBe(
-      'gt (int64 (dig "gateway" "replicas" 1 $.Values.AsMap)) 1',
-    );
+    expect(printExpression(more(values.gateway.replicas, 1))).toBe("gt (int64 $.v.gateway.replicas) 1");
   });
 
   it("prints a whole number in a text through toJson, never as 8e+06", () => {
     expect(printExpression(text`port ${values.gateway.replicas}`)).toBe(
-      'printf "port %v" (toJson (dig "gateway" "replicas" 1 $.Values.AsMap))',
+      'printf "port %v" (toJson $.v.gateway.replicas)',
     );
   });
 });
@@ -108,30 +103,28 @@ describe("a manifest", () => {
 
   it("prints an expression through toJson, wherever it is", () => {
     expect(body({ a: render(values.gateway.name), b: [render(values.list)] })).toBe(
-      'a: {{ toJson (dig "gateway" "name" "x" $.Values.AsMap) }}\nb:\n  - {{ toJson (dig "list" (list) $.Values.AsMap) }}\n',
+      "a: {{ toJson $.v.gateway.name }}\nb:\n  - {{ toJson $.v.list }}\n",
     );
   });
 
   it("prints optional fields and entries, choices, loops and spreads", () => {
     const flag = values.gateway.flag;
-    const condition = 'dig "gateway" "flag" false $.Values.AsMap';
+    const condition = "$.v.gateway.flag";
     expect(body({ a: optional(flag, { b: 1 }) })).toBe(`{{- if ${condition} }}\na:\n  b: 1\n{{- end }}\n`);
     expect(body({ a: [optional(flag, "x")] })).toBe(`a:\n{{- if ${condition} }}\n  - x\n{{- end }}\n`);
     expect(body({ a: either(flag, 1, 2) })).toBe(`{{- if ${condition} }}\na: 1\n{{- else }}\na: 2\n{{- end }}\n`);
     expect(body({ a: [each(values.list, (item) => ({ name: render(item) }))] })).toBe(
-      'a:\n{{- range $item1 := dig "list" (list) $.Values.AsMap }}\n  - name: {{ toJson $item1 }}\n{{- end }}\n',
+      "a:\n{{- range $item1 := $.v.list }}\n  - name: {{ toJson $item1 }}\n{{- end }}\n",
     );
     expect(body({ a: { ...entries(values.labels), b: 1 } })).toBe(
-      'a:\n{{- range $key, $value := dig "labels" (dict) $.Values.AsMap }}\n  {{ toJson $key }}: {{ toJson $value }}\n{{- end }}\n  b: 1\n',
+      "a:\n{{- range $key, $value := $.v.labels }}\n  {{ toJson $key }}: {{ toJson $value }}\n{{- end }}\n  b: 1\n",
     );
-    expect(body({ a: renderLines(values.gateway.name) })).toBe(
-      'a: |\n{{ indent 2 (dig "gateway" "name" "x" $.Values.AsMap) }}\n',
-    );
+    expect(body({ a: renderLines(values.gateway.name) })).toBe("a: |\n{{ indent 2 $.v.gateway.name }}\n");
   });
 
   it("is wrapped as a whole when it is conditional", () => {
     expect(print({}, not(values.gateway.flag))).toBe(
-      '{{- if not (dig "gateway" "flag" false $.Values.AsMap) }}\n---\napiVersion: v1\nkind: Test\nmetadata:\n  name: test\n{{- end }}\n',
+      "{{- if not $.v.gateway.flag }}\n---\napiVersion: v1\nkind: Test\nmetadata:\n  name: test\n{{- end }}\n",
     );
   });
 });
@@ -145,7 +138,7 @@ describe("statements", () => {
       output(parts),
     ]);
     expect(helper.print()).toBe(
-      '{{- define "x" }}\n{{- $n := 0 -}}\n{{- range $key0, $item0 := dig "list" (list) $.Values.AsMap -}}\n  {{- if $item0 -}}\n    {{- $n = 1 -}}\n  {{- else -}}\n    {{- "no" -}}\n  {{- end -}}\n{{- end -}}\n{{- $n -}}\n{{- end }}\n',
+      '{{- define "x" }}\n{{- $n := 0 -}}\n{{- range $key0, $item0 := $.v.list -}}\n  {{- if $item0 -}}\n    {{- $n = 1 -}}\n  {{- else -}}\n    {{- "no" -}}\n  {{- end -}}\n{{- end -}}\n{{- $n -}}\n{{- end }}\n',
     );
     expect(printExpression(helper.include())).toBe('include "x" $');
     expect(printExpression(helper.include(expression({ kind: "variable", name: "item0" })))).toBe('include "x" $item0');
@@ -154,31 +147,42 @@ describe("statements", () => {
   it("of a text keep every blank", () => {
     expect(
       printBlock([write("a\n"), when(values.gateway.flag, [write("{{b}}\n")]), output(helm.releaseName)], false),
-    ).toBe('a\n{{ if dig "gateway" "flag" false $.Values.AsMap }}{{ "{{" }}b}}\n{{ end }}{{ $.Release.Name }}');
+    ).toBe('a\n{{ if $.v.gateway.flag }}{{ "{{" }}b}}\n{{ end }}{{ $.Release.Name }}');
   });
 
   it("refuse with a sentence", () => {
     expect(printBlock([guard(values.gateway.flag, "no")], true).trim()).toBe(
-      '{{- if dig "gateway" "flag" false $.Values.AsMap -}}\n  {{- fail "no" -}}\n{{- end -}}',
+      '{{- if $.v.gateway.flag -}}\n  {{- fail "no" -}}\n{{- end -}}',
     );
   });
 });
 
-describe("a value that is worked out once", () => {
-  const sum = variable<number>("sum", 0);
-  const once = new Once("test.sum", [sum.declaration, sum.assign(7)], sum);
-
-  it("keeps what it worked out at the chart's root, and does it only where nothing is kept", () => {
-    expect(once.helper.print()).toBe(
-      `{{- define "test.sum" }}
-{{- if not (hasKey $ "test.sum") -}}
+describe("what all templates share", () => {
+  it("is worked out by the first of them: each value with its default, and what is made of them", () => {
+    const other = valueReferences("other.prepare", { gateway: { replicas: 1, name: "x" }, list: [] as string[] });
+    const sum = variable<number>("sum", 0);
+    const shared = other.once("sum", sum, [sum.declaration, sum.assign(other.values.gateway.replicas)]);
+    printExpression(other.values.list);
+    printExpression(other.values.gateway.name);
+    expect(other.helper.print()).toBe(`{{- define "other.prepare" }}
+{{- if not (hasKey $ "v") -}}
+  {{- $_ := set $ "v" (dict) -}}
+  {{- $_ := set $.v "list" (dig "list" (list) $.Values.AsMap) -}}
+  {{- $_ := set $.v "gateway" (dict "name" (dig "gateway" "name" "x" $.Values.AsMap) "replicas" (dig "gateway" "replicas" 1 $.Values.AsMap)) -}}
   {{- $sum := 0 -}}
-  {{- $sum = 7 -}}
-  {{- $_ := set $ "test.sum" $sum -}}
+  {{- $sum = $.v.gateway.replicas -}}
+  {{- $_ := set $ "sum" $sum -}}
 {{- end -}}
 {{- end }}
-`,
-    );
-    expect(printExpression(once.value)).toBe('last (list (include "test.sum" $) (get $ "test.sum"))');
+`);
+    expect(printExpression(shared)).toBe("$.sum");
+    expect(printBlock([other.prepare], true)).toBe('\n{{- include "other.prepare" $ -}}');
+  });
+
+  it("has no value of which a part is read and the whole too", () => {
+    const other = valueReferences("other.prepare", { gateway: { replicas: 1 } });
+    printExpression(other.values.gateway);
+    printExpression(other.values.gateway.replicas);
+    expect(() => other.helper.print()).toThrow("values.gateway.replicas and what it is in are both read as a whole");
   });
 });

@@ -1,5 +1,5 @@
 /** Template statements as values: what helpers, guards and NOTES are made of. */
-import { call, type Expr, expression, type Input, not, printExpression } from "./expression.ts";
+import { call, type Expr, expression, type Input, printExpression } from "./expression.ts";
 
 export type Statement =
   | { readonly kind: "text"; readonly value: string }
@@ -72,27 +72,6 @@ export class Helper<T = string> {
 
   print(): string {
     return `{{- define ${JSON.stringify(this.name)} }}${printBlock(this.#body(), true)}\n{{- end }}\n`;
-  }
-}
-
-/**
- * A value that is worked out once in a rendering, however many templates read it: Helm gives all templates of a chart the same root, and
- * the value is kept there.
- */
-export class Once<T> {
-  /** Declares it. */
-  readonly helper: Helper;
-  /** The value, in a template or helper whose context is the root of the chart. Whoever changes it changes it for all. */
-  readonly value: Expr<T>;
-
-  /** @param value what the block has worked out */
-  constructor(name: string, block: Block, value: Expr<T>) {
-    const root = argument<unknown>();
-    this.helper = new Helper(name, () => [
-      when(not(call("hasKey", root, name)), [...block, run(call("set", root, name, value))]),
-    ]);
-    // Arguments are evaluated from left to right.
-    this.value = call("last", call("list", this.helper.include(), call("get", root, name)));
   }
 }
 
