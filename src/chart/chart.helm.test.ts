@@ -412,11 +412,11 @@ describeWithHelm("a guard", () => {
     ],
     [
       { gatewayConfig: { "openshell.gateway.mtls_auth": { enabled: false } } },
-      "no user could connect: set mtls_auth.enabled = true, or, for development, auth.allow_unauthenticated_users = true",
+      "no user could connect: set mtls_auth.enabled = true, give [openshell.gateway.oidc] an issuer, or, for development, set auth.allow_unauthenticated_users = true",
     ],
     [
       { server: { disableTls: true } },
-      "no user could connect: set mtls_auth.enabled = true, or, for development, auth.allow_unauthenticated_users = true",
+      "no user could connect: set mtls_auth.enabled = true, give [openshell.gateway.oidc] an issuer, or, for development, set auth.allow_unauthenticated_users = true",
     ],
     [
       { gatewayConfig: { "openshell.gateway.gateway_jwt": { gateway_id: "other" } } },

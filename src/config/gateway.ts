@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { bindAddress } from "./_grammar.ts";
 import { setting } from "./_setting.ts";
+import { gatewayOidc } from "./gateway-oidc.ts";
 
 const filePath = () => z.string().regex(/^\//, { error: "an absolute path of a file that the gateway can read" });
 
@@ -111,6 +112,7 @@ export const gatewaySchema = z
     tls: setting(gatewayTls.optional(), "TLS of the listener."),
     auth: setting(gatewayAuth.prefault({}), "Who may connect without a credential."),
     mtls_auth: setting(mtlsAuth.prefault({}), "Users by client certificate."),
+    oidc: setting(gatewayOidc.prefault({}), "Users by bearer token of an OpenID provider."),
     gateway_jwt: setting(gatewayJwt.optional(), "Session tokens of supervisors."),
     credential_storage: setting(credentialStorage.optional(), "Encryption of the store."),
   })

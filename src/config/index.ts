@@ -6,6 +6,7 @@ export { mergeQuantities, minimumWorkloadMemory, supervisorDefaults } from "./_r
 export { type AppliesAt, type SettingHelp, setting } from "./_setting.ts";
 export { isDuration, parseDuration } from "./duration.ts";
 export { type GatewaySettings, gatewaySchema } from "./gateway.ts";
+export type { OidcSettings } from "./gateway-oidc.ts";
 export { gatewayConfigSchema, type JsonSchema, jsonSchemaOf } from "./json-schema.ts";
 export { defaultRegistry, type KubernetesSettings, kubernetesSchema } from "./kubernetes.ts";
 export { nearest } from "./nearest.ts";

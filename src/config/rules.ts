@@ -29,6 +29,7 @@ export interface SettingRule {
 }
 
 const gateway = "openshell.gateway";
+const oidc = `${gateway}.oidc`;
 const driver = "openshell.drivers.kubernetes";
 
 /** All cross-field rules. */
@@ -71,16 +72,59 @@ export const settingRules: readonly SettingRule[] = [
     sentence: "mtls_auth.enabled = true needs tls.client_ca_path, the authority that signs the users' certificates",
   },
   {
-    keys: [`${gateway}.auth.allow_unauthenticated_users`, `${gateway}.mtls_auth.enabled`],
+    keys: [`${gateway}.auth.allow_unauthenticated_users`, `${gateway}.mtls_auth.enabled`, `${oidc}.issuer`],
     at: "serve",
     refusedWhen: {
       all: [
         { is: `${gateway}.auth.allow_unauthenticated_users`, value: false },
         { is: `${gateway}.mtls_auth.enabled`, value: false },
+        { empty: `${oidc}.issuer` },
       ],
     },
     sentence:
-      "no user could connect: set mtls_auth.enabled = true, or, for development, auth.allow_unauthenticated_users = true",
+      "no user could connect: set mtls_auth.enabled = true, give [openshell.gateway.oidc] an issuer, or, for development, set auth.allow_unauthenticated_users = true",
+  },
+  {
+    keys: [`${oidc}.issuer`, `${oidc}.dangerously_allow_insecure_http`],
+    at: "load",
+    refusedWhen: {
+      all: [
+        { startsWith: `${oidc}.issuer`, prefix: "http:" },
+        { is: `${oidc}.dangerously_allow_insecure_http`, value: false },
+      ],
+    },
+    sentence:
+      "oidc.issuer is an http:// address, and whoever answers there says who everybody is; write https://, or, for development, set oidc.dangerously_allow_insecure_http = true",
+  },
+  {
+    keys: [`${oidc}.admin_role`, `${oidc}.user_role`],
+    at: "load",
+    refusedWhen: {
+      any: [
+        { all: [{ empty: `${oidc}.admin_role` }, { not: { empty: `${oidc}.user_role` } }] },
+        { all: [{ empty: `${oidc}.user_role` }, { not: { empty: `${oidc}.admin_role` } }] },
+      ],
+    },
+    sentence:
+      "oidc.admin_role and oidc.user_role go together; name both, or leave both empty, which makes everyone with a valid token an administrator",
+  },
+  {
+    keys: [`${oidc}.issuer`, `${oidc}.audience`, `${oidc}.ca_cert_path`, `${oidc}.scopes_claim`],
+    at: "load",
+    refusedWhen: {
+      all: [
+        { empty: `${oidc}.issuer` },
+        {
+          any: [
+            { not: { is: `${oidc}.audience`, value: "openshell-cli" } },
+            { not: { empty: `${oidc}.ca_cert_path` } },
+            { not: { empty: `${oidc}.scopes_claim` } },
+          ],
+        },
+      ],
+    },
+    sentence:
+      "oidc.audience, ca_cert_path and scopes_claim have no effect without oidc.issuer; name the provider or leave them out",
   },
   {
     keys: [`${gateway}.gateway_jwt`],

@@ -69,6 +69,24 @@ export class TestGateway implements AsyncDisposable {
 
 export const inDefault = { selection: { case: "workspace", value: "default" } } as const;
 
+/** Calls any RPC with an empty request; its answer's code, "ok" when it answered. */
+export async function codeOf(client: OpenShell, name: string, headers: Record<string, string> = {}): Promise<string> {
+  const method = openshell.OpenShell.methods.find((one) => one.name === name);
+  const call = (client as unknown as Record<string, (request: unknown, options: object) => unknown>)[
+    method?.localName ?? ""
+  ];
+  async function* nothing() {}
+  const streams = method?.methodKind === "bidi_streaming" || method?.methodKind === "client_streaming";
+  try {
+    const answer = call?.(streams ? nothing() : {}, { headers, timeoutMs: 8_000 });
+    if (method?.methodKind === "unary" || method?.methodKind === "client_streaming") await answer;
+    else for await (const _ of answer as AsyncIterable<unknown>) break;
+    return "ok";
+  } catch (error) {
+    return (error as { code: string }).code;
+  }
+}
+
 /** Follows a sandbox until its phase is `phase`; the state that matched. */
 export async function untilPhase(
   client: OpenShell,

@@ -1,5 +1,6 @@
 import type { Logger } from "../common/log.ts";
 import { ClientCertificates } from "./identity/client-certificates.ts";
+import { type OidcOptions, OidcUsers } from "./identity/oidc/oidc-users.ts";
 import { type SessionTokenKeys, SessionTokens } from "./identity/session-tokens.ts";
 import type { ClassifyReason } from "./sandbox/driver-state.ts";
 import { Replays } from "./sandbox/replay.ts";
@@ -16,6 +17,8 @@ export interface CoreOptions {
   readonly tls?: TlsFiles;
   /** Whether client certificates identify users; needs tls.clientCa. */
   readonly mtlsUsers: boolean;
+  /** Undefined: bearer tokens identify no users. */
+  readonly oidc?: OidcOptions;
   /** Undefined: supervisors cannot identify themselves. */
   readonly tokenKeys?: SessionTokenKeys;
   readonly tokenTtlSeconds?: number;
@@ -35,6 +38,7 @@ export interface Core {
   /** Undefined in plain text. */
   readonly tls: GatewayTls | undefined;
   readonly certificates: ClientCertificates | undefined;
+  readonly oidc: OidcUsers | undefined;
   readonly tokens: SessionTokens | undefined;
 }
 
@@ -63,6 +67,7 @@ export async function openCore(options: CoreOptions, undo: AsyncDisposableStack)
     replays: new Replays(store.replays),
     tls,
     certificates,
+    oidc: options.oidc === undefined ? undefined : new OidcUsers(options.oidc, log),
     tokens: await sessionTokens(options),
   };
 }

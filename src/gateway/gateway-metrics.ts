@@ -1,4 +1,5 @@
 import { openshell } from "../wire/index.ts";
+import type { OidcUsers } from "./identity/oidc/oidc-users.ts";
 import type { Metric } from "./metrics.ts";
 import type { Supervisors } from "./sessions/supervisors.ts";
 import type { Store } from "./store/store.ts";
@@ -8,11 +9,12 @@ export interface MetricSources {
   readonly store: Store;
   readonly supervisors: Supervisors;
   readonly tls: GatewayTls | undefined;
+  readonly oidc: OidcUsers | undefined;
   readonly watchRestarts: () => number;
 }
 
 /** What the gateway measures; the names are documented and only ever added to. */
-export function gatewayMetrics({ store, supervisors, tls, watchRestarts }: MetricSources): Metric[] {
+export function gatewayMetrics({ store, supervisors, tls, oidc, watchRestarts }: MetricSources): Metric[] {
   const sandboxPhases = () => {
     const counts = new Map<string, number>();
     for (const { object } of store.sandboxes.all()) {
@@ -46,6 +48,19 @@ export function gatewayMetrics({ store, supervisors, tls, watchRestarts }: Metri
       kind: "gauge",
       help: "When the listener's certificate ends, in seconds since 1970.",
       samples: () => (tls === undefined ? [] : [{ value: tls.expires.getTime() / 1000 }]),
+    },
+    {
+      name: "openshell_oidc_key_fetches_total",
+      kind: "counter",
+      help: "Times the OIDC provider was asked for its keys.",
+      samples: () =>
+        Object.entries(oidc?.keys.fetches ?? {}).map(([outcome, value]) => ({ labels: { outcome }, value })),
+    },
+    {
+      name: "openshell_oidc_usable",
+      kind: "gauge",
+      help: "Whether users' bearer tokens can be checked now.",
+      samples: () => (oidc === undefined ? [] : [{ value: oidc.keys.usable ? 1 : 0 }]),
     },
   ];
 }

@@ -55,7 +55,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   await using undo = new AsyncDisposableStack();
   const stop = new AbortController();
   const core = await openCore(options, undo);
-  const { store, sandboxes, supervisors, exits, tls } = core;
+  const { store, sandboxes, supervisors, exits, tls, oidc } = core;
   const link = new DriverLink({ store, sandboxes, exits, driver, version, log, signal: stop.signal });
   sandboxes.onChange((record) => {
     link.kick(record);
@@ -72,7 +72,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   };
 
   undo.defer(() => driver.stop());
-  const metrics = gatewayMetrics({ store, supervisors, tls, watchRestarts: () => link.watchRestarts });
+  const metrics = gatewayMetrics({ store, supervisors, tls, oidc, watchRestarts: () => link.watchRestarts });
   const http = await listenHttp(options, unready, [...metrics, ...(options.driverMetrics ?? [])], undo);
   const implementation = services(options, core, link, unready);
   const authenticator = authenticatorOf(options, core, link);
@@ -86,6 +86,8 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
 
   const closed = Promise.withResolvers<void>();
   closed.promise.catch(() => {});
+  // In its own time: a provider that is away keeps users away, and no supervisor.
+  void oidc?.keys.run(stop.signal);
   link.run().catch((error: unknown) => {
     if (!stop.signal.aborted) closed.reject(error);
   });
@@ -122,7 +124,7 @@ function services(
 
 function authenticatorOf(
   { allowUnauthenticatedUsers }: GatewayOptions,
-  { store, certificates, tokens }: Core,
+  { store, certificates, oidc, tokens }: Core,
   { client: driver }: DriverLink,
 ): Authenticator {
   return new Authenticator({
@@ -130,6 +132,7 @@ function authenticatorOf(
     driver,
     allowUnauthenticatedUsers,
     ...(certificates === undefined ? {} : { certificates }),
+    ...(oidc === undefined ? {} : { oidc }),
     ...(tokens === undefined ? {} : { tokens }),
   });
 }
@@ -141,9 +144,9 @@ function requireAuthentication(options: GatewayOptions): void {
       "mtls_auth needs TLS and a client CA: set tls.client_ca_path and leave disable_tls off",
     );
   }
-  if (options.mtlsUsers || options.allowUnauthenticatedUsers) return;
+  if (options.mtlsUsers || options.oidc !== undefined || options.allowUnauthenticatedUsers) return;
   throw new OpenShellError(
     "failed-precondition",
-    "nobody could authenticate: set mtls_auth.enabled with tls.client_ca_path, or auth.allow_unauthenticated_users for development",
+    "nobody could authenticate: set mtls_auth.enabled with tls.client_ca_path, oidc.issuer, or auth.allow_unauthenticated_users for development",
   );
 }

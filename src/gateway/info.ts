@@ -102,8 +102,8 @@ export function infoService(
     },
 
     async getCurrentUser(_request, context) {
-      const { subject, roles, provider } = context.principal as UserPrincipal;
-      return { subject, displayName: subject, roles: [...roles], scopes: [], identityProvider: provider };
+      const { subject, displayName = subject, roles, scopes = [], provider } = context.principal as UserPrincipal;
+      return { subject, displayName, roles: [...roles], scopes: [...scopes], identityProvider: provider };
     },
   };
 }

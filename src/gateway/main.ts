@@ -2,6 +2,7 @@ import { Command, CommanderError, Option } from "commander";
 import { OpenShellError } from "../common/errors.ts";
 import { createLogger } from "../common/log.ts";
 import { configPath, loadSettings } from "./config-file.ts";
+import { oidcFlags } from "./oidc-flags.ts";
 import { version } from "./version.ts";
 
 /** Exit codes: 0 done as asked, 1 could not start or had to give up, 2 wrong usage or settings. */
@@ -22,7 +23,7 @@ function flagOf(variable: string): boolean | undefined {
 
 const config = () => new Option("--config <file>", "gateway.toml").env("OPENSHELL_GATEWAY_CONFIG");
 
-program
+const serveCommand = program
   .command("serve", { isDefault: true })
   .description("serve until SIGTERM")
   .addOption(config())
@@ -55,6 +56,8 @@ program
       throw error;
     }
   });
+
+for (const flag of oidcFlags()) serveCommand.addOption(flag);
 
 program
   .command("render")

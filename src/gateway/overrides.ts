@@ -2,6 +2,7 @@ import { resolve } from "node:path";
 import { OpenShellError } from "../common/errors.ts";
 import { defaultSettings, type SettingOverride, type Settings, splitBindAddress } from "../config/index.ts";
 import type { Address } from "./http.ts";
+import { oidcOverrides } from "./oidc-flags.ts";
 import type { TlsFiles } from "./tls.ts";
 
 /** What flags and environment variables say over the file; undefined is not said. Flags and variables are joined by commander. */
@@ -44,7 +45,7 @@ export function settingOverrides(given: Overrides): SettingOverride[] {
   set("tls.cert_path", "--tls-cert", absolute(given.tlsCert));
   set("tls.key_path", "--tls-key", absolute(given.tlsKey));
   set("tls.client_ca_path", "--tls-client-ca", absolute(given.tlsClientCa));
-  return found;
+  return [...found, ...oidcOverrides(given)];
 }
 
 /** The listeners of a settings file. */

@@ -4,11 +4,12 @@ import { isIP } from "node:net";
 import { dirname, join } from "node:path";
 import { OpenShellError } from "../common/errors.ts";
 import { createLogger, type Logger } from "../common/log.ts";
-import type { Settings } from "../config/index.ts";
+import type { OidcSettings, Settings } from "../config/index.ts";
 import { createDriver, reasonClass } from "../driver/index.ts";
 import { configPath, loadSettings } from "./config-file.ts";
 import { driverMetrics, RequestCounts } from "./driver-metrics.ts";
 import { type Gateway, startGateway } from "./gateway.ts";
+import { authoritiesPath, type OidcOptions } from "./identity/oidc/oidc-users.ts";
 import type { SessionTokenKeys } from "./identity/session-tokens.ts";
 import { readMasterSecret } from "./master-secret.ts";
 import { listenersOf, type Overrides, settingOverrides } from "./overrides.ts";
@@ -59,6 +60,7 @@ export async function serve(options: ServeOptions): Promise<{ readonly gateway: 
     ...(metrics === undefined ? {} : { metrics }),
     ...(tls === undefined ? {} : { tls }),
     mtlsUsers: own.mtls_auth.enabled,
+    ...oidcOptions(own.oidc, process.env),
     allowUnauthenticatedUsers: own.auth.allow_unauthenticated_users,
     ...tokenSettings(settings),
     databasePath,
@@ -75,6 +77,25 @@ export async function serve(options: ServeOptions): Promise<{ readonly gateway: 
 function required(value: string | undefined, what: string): string {
   if (value !== undefined && value !== "") return value;
   throw new OpenShellError("invalid-argument", `missing: ${what}`);
+}
+
+function oidcOptions(own: OidcSettings, env: NodeJS.ProcessEnv): { readonly oidc?: OidcOptions } {
+  if (own.issuer === "") return {};
+  const caPath = authoritiesPath(own.ca_cert_path, env);
+  return {
+    oidc: {
+      issuer: own.issuer,
+      audience: own.audience,
+      jwksTtlSeconds: own.jwks_ttl_secs,
+      jwksAllowedOrigins: own.jwks_allowed_origins,
+      allowInsecureHttp: own.dangerously_allow_insecure_http,
+      ...(caPath === undefined ? {} : { caPath }),
+      rolesClaim: own.roles_claim,
+      adminRole: own.admin_role,
+      userRole: own.user_role,
+      scopesClaim: own.scopes_claim,
+    },
+  };
 }
 
 function tokenSettings({ gateway: { gateway_jwt: jwt } }: Settings) {

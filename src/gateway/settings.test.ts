@@ -1,13 +1,15 @@
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { Command } from "commander";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { gatewaySchema, settingRules } from "../config/index.ts";
 import { openshell } from "../wire/index.ts";
 import { configPath, loadSettings, readRegularFile } from "./config-file.ts";
 import { driverMetrics, RequestCounts } from "./driver-metrics.ts";
 import { readMasterSecret } from "./master-secret.ts";
 import { printMetrics } from "./metrics.ts";
+import { oidcFlags } from "./oidc-flags.ts";
 import { listenersOf, type Overrides, settingOverrides } from "./overrides.ts";
 import { unknownField } from "./unknown-field.ts";
 
@@ -126,6 +128,53 @@ describe("flags over the file", () => {
     expect(() => read({ disableTls: true }, mtls)).toThrow(/mtls_auth\.enabled = true needs TLS/);
     expect(() => read({}, mtls, "https://gateway:8080")).toThrow(/needs tls\.client_ca_path/);
     expect(read({ tlsClientCa: "/ca" }, mtls, "https://gateway:8080").tls?.clientCa).toBe("/ca");
+  });
+});
+
+describe("the flags of OIDC", () => {
+  const read = (argv: readonly string[]) => {
+    const command = new Command().exitOverride();
+    for (const flag of oidcFlags()) command.addOption(flag);
+    command.parse([...argv], { from: "user" });
+    const file = join(directory, "gateway.toml");
+    const oidc = ["[openshell.gateway.oidc]", 'issuer = "https://file.example.com"', 'scopes_claim = "scp"'];
+    writeFileSync(file, ["[openshell]", "version = 2", ...oidc, ""].join("\n"));
+    return loadSettings(file, "render", settingOverrides(command.opts())).gateway.oidc;
+  };
+
+  it("say every setting over the file", () => {
+    const flags = [
+      ["issuer", "http://127.0.0.1:9"],
+      ["audience", "other"],
+      ["jwks-ttl-secs", "60"],
+      ["jwks-allowed-origins", "https://a.example.com, https://b.example.com"],
+      ["ca-cert-path", "/ca.crt"],
+      ["roles-claim", "groups"],
+      ["admin-role", "admins"],
+      ["user-role", "people"],
+      ["scopes-claim", "scope"],
+    ].map(([name, value]) => `--oidc-${name}=${value}`);
+    expect(read([...flags, "--oidc-dangerously-allow-insecure-http"])).toEqual({
+      issuer: "http://127.0.0.1:9",
+      audience: "other",
+      jwks_ttl_secs: 60,
+      jwks_allowed_origins: ["https://a.example.com", "https://b.example.com"],
+      dangerously_allow_insecure_http: true,
+      ca_cert_path: "/ca.crt",
+      roles_claim: "groups",
+      admin_role: "admins",
+      user_role: "people",
+      scopes_claim: "scope",
+    });
+    expect(read([])).toMatchObject({ issuer: "https://file.example.com", scopes_claim: "scp" });
+  });
+
+  it("come from variables too, and what makes no sense is refused by the flag's name", () => {
+    vi.stubEnv("OPENSHELL_OIDC_AUDIENCE", "from-the-environment");
+    vi.stubEnv("OPENSHELL_OIDC_DANGEROUSLY_ALLOW_INSECURE_HTTP", "false");
+    expect(read([])).toMatchObject({ audience: "from-the-environment", dangerously_allow_insecure_http: false });
+    vi.unstubAllEnvs();
+    expect(() => read(["--oidc-jwks-ttl-secs", "soon"])).toThrow(/oidc\.jwks_ttl_secs \(--oidc-jwks-ttl-secs\): /);
   });
 });
 

@@ -4,8 +4,9 @@ import { OpenShellError } from "../../common/errors.ts";
 import { type CallContext, type Client, type compute, openshell } from "../../wire/index.ts";
 import type { Store } from "../store/store.ts";
 import type { ClientCertificates } from "./client-certificates.ts";
+import type { OidcUsers } from "./oidc/oidc-users.ts";
 import { anonymousUser, type Principal, type UserPrincipal } from "./principal.ts";
-import { requireRole, ruleOf } from "./rules.ts";
+import { requireRole, requireScope, ruleOf } from "./rules.ts";
 import type { SessionTokens } from "./session-tokens.ts";
 
 export interface AuthenticatorOptions {
@@ -13,6 +14,8 @@ export interface AuthenticatorOptions {
   readonly driver: Pick<Client<typeof compute.ComputeDriver>, "authenticateSandbox">;
   /** Undefined: users cannot identify themselves by certificate. */
   readonly certificates?: ClientCertificates;
+  /** Undefined: users cannot identify themselves by bearer token. */
+  readonly oidc?: OidcUsers;
   /** Undefined: supervisors cannot identify themselves. */
   readonly tokens?: SessionTokens;
   readonly allowUnauthenticatedUsers: boolean;
@@ -46,7 +49,7 @@ export class Authenticator {
           ? this.#bootstrap(call)
           : this.#supervisor(call);
       case "dual":
-        return bearerToken(call) === undefined ? this.#user(call) : this.#supervisor(call);
+        return this.#isUsers(bearerToken(call)) ? this.#user(call) : this.#supervisor(call);
       case "operator":
         return this.#operator(call);
       case "peer":
@@ -57,37 +60,38 @@ export class Authenticator {
     }
   }
 
-  #user(call: Call): UserPrincipal {
-    const user = this.#identify(call);
-    const { workspaceRole, globalRole } = ruleOf(call.method);
+  /** Both sides show bearer tokens: whose one is, is told by who issued it. */
+  #isUsers(token: string | undefined): boolean {
+    return token === undefined || (this.#options.oidc?.claims(issuerOf(token)) ?? false);
+  }
+
+  async #user(call: Call): Promise<UserPrincipal> {
+    const user = await this.#identify(call);
+    const { workspaceRole, globalRole, scope } = ruleOf(call.method);
+    if (scope !== undefined) requireScope(user, scope, call.method.name);
     if (globalRole !== undefined) requireRole(user, globalRole, call.method.name);
     if (workspaceRole !== undefined) requireRole(user, workspaceRole, call.method.name);
     return user;
   }
 
-  #identify(call: Call): UserPrincipal {
-    const { certificates, allowUnauthenticatedUsers, now = Date.now } = this.#options;
-    if (call.header("authorization") !== undefined) {
-      throw new OpenShellError(
-        "unauthenticated",
-        `${call.method.name} is for users, who identify themselves by client certificate; this gateway takes no bearer token for it`,
-      );
+  /** A token is shown on purpose for this call, a certificate by the connection: the token counts where both are shown. */
+  async #identify(call: Call): Promise<UserPrincipal> {
+    const { certificates, oidc, allowUnauthenticatedUsers, now = Date.now } = this.#options;
+    const token = bearerToken(call);
+    if (token !== undefined) {
+      if (oidc === undefined) throw takesNoToken(call);
+      if (issuerOf(token)?.startsWith("openshell-gateway:")) throw isSupervisors(call);
+      return oidc.identify(token);
     }
     if (call.peerCertificate !== undefined && certificates !== undefined) {
       return certificates.identify(call.peerCertificate, now());
     }
     if (allowUnauthenticatedUsers && call.peerCertificate === undefined) return anonymousUser;
-    throw new OpenShellError(
-      "unauthenticated",
-      `${call.method.name} needs a valid client certificate of this gateway: issued by its client CA, within its dates, meant for clients`,
-      {
-        reason: "ClientCertificateMissing",
-      },
-    );
+    throw needsCredential(call, this.#options);
   }
 
-  #operator(call: Call): UserPrincipal {
-    const user = this.#identify(call);
+  async #operator(call: Call): Promise<UserPrincipal> {
+    const user = await this.#identify(call);
     requireRole(user, "operator", call.method.name);
     return user;
   }
@@ -116,6 +120,36 @@ export class Authenticator {
   }
 }
 
+function takesNoToken(call: Call): OpenShellError {
+  return new OpenShellError(
+    "unauthenticated",
+    `${call.method.name} is for users, who identify themselves by client certificate; this gateway takes no bearer token for it`,
+  );
+}
+
+function isSupervisors(call: Call): OpenShellError {
+  return new OpenShellError(
+    "unauthenticated",
+    `${call.method.name} is for users; the bearer token is a supervisor's session token`,
+  );
+}
+
+function needsCredential(call: Call, { certificates, oidc }: AuthenticatorOptions): OpenShellError {
+  const certificate =
+    "a valid client certificate of this gateway: issued by its client CA, within its dates, meant for clients";
+  if (oidc === undefined) {
+    return new OpenShellError("unauthenticated", `${call.method.name} needs ${certificate}`, {
+      reason: "ClientCertificateMissing",
+    });
+  }
+  const either = certificates === undefined ? "" : `, or ${certificate}`;
+  return new OpenShellError(
+    "unauthenticated",
+    `${call.method.name} needs a bearer token of ${oidc.issuer} (authorization: Bearer TOKEN)${either}`,
+    { reason: "CredentialMissing", metadata: { issuer: oidc.issuer } },
+  );
+}
+
 function noSessionToken(call: Call): OpenShellError {
   return new OpenShellError("unauthenticated", `${call.method.name} is for supervisors and needs their bearer token`);
 }
@@ -128,6 +162,16 @@ function bearerToken(call: Call): string | undefined {
     throw new OpenShellError("unauthenticated", "the authorization header is not of the form: Bearer TOKEN");
   }
   return token;
+}
+
+/** Who a token says issued it; undefined for what is no JWT. */
+function issuerOf(token: string): string | undefined {
+  try {
+    const { iss } = decodeJwt(token);
+    return typeof iss === "string" ? iss : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** Who holds a token that the driver has verified: the Pod it is bound to, which keeps its name when the token is renewed. */

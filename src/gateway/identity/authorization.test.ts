@@ -5,7 +5,7 @@ import * as grpc from "@grpc/grpc-js";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { issueAuthority, issueLeaf } from "../../pki/certificates.ts";
 import { openshell } from "../../wire/index.ts";
-import { inDefault, type OpenShell, TestGateway } from "../_testing.ts";
+import { codeOf, inDefault, type OpenShell, TestGateway } from "../_testing.ts";
 import { ruleOf } from "./rules.ts";
 
 type Pem = Awaited<ReturnType<typeof issueAuthority>>;
@@ -62,24 +62,6 @@ function connect(as?: Pem): OpenShell {
   const key = as === undefined ? null : Buffer.from(as.keyPem);
   const cert = as === undefined ? null : Buffer.from(as.certPem);
   return test.connect(grpc.credentials.createSsl(Buffer.from(authority.certPem), key, cert));
-}
-
-/** Calls any RPC with an empty request; its answer's code, "ok" when it answered. */
-async function codeOf(client: OpenShell, name: string, headers: Record<string, string> = {}): Promise<string> {
-  const method = methods.find((one) => one.name === name);
-  const call = (client as unknown as Record<string, (request: unknown, options: object) => unknown>)[
-    method?.localName ?? ""
-  ];
-  async function* nothing() {}
-  const streams = method?.methodKind === "bidi_streaming" || method?.methodKind === "client_streaming";
-  try {
-    const answer = call?.(streams ? nothing() : {}, { headers, timeoutMs: 8_000 });
-    if (method?.methodKind === "unary" || method?.methodKind === "client_streaming") await answer;
-    else for await (const _ of answer as AsyncIterable<unknown>) break;
-    return "ok";
-  } catch (error) {
-    return (error as { code: string }).code;
-  }
 }
 
 const named = methods.map(({ name }) => name);

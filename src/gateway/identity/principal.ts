@@ -1,13 +1,17 @@
-/** Roles a client certificate can carry, each as one OU. */
+/** Roles of users. A client certificate carries each as one OU; the roles of a token are named in the settings. */
 export const userRoles = ["platform-admin", "admin", "user", "operator"] as const;
 export type UserRole = (typeof userRoles)[number];
 
 export interface UserPrincipal {
   readonly kind: "user";
-  /** The certificate's CN, or "anonymous". */
+  /** The certificate's CN, the token's sub, or "anonymous". */
   readonly subject: string;
+  /** What a person is called. @default the subject */
+  readonly displayName?: string;
   readonly roles: readonly UserRole[];
-  readonly provider: "mtls" | "none";
+  /** What a token is good for, in the contract's words. @default whatever the roles allow */
+  readonly scopes?: readonly string[];
+  readonly provider: "mtls" | "oidc" | "none";
 }
 
 /** A supervisor with its session token. */

@@ -13,6 +13,8 @@ export interface AuthorizationRule {
   readonly workspaceRole?: "user" | "admin";
   /** Role needed whatever the workspace, for users. */
   readonly globalRole?: "platform_admin";
+  /** What a token with scopes must be good for, for users. */
+  readonly scope?: string;
 }
 
 const rules = new WeakMap<DescMethod, AuthorizationRule>();
@@ -32,7 +34,7 @@ export function ruleOf(method: DescMethod): AuthorizationRule {
 function readRule(method: DescMethod): AuthorizationRule {
   const unusable = () => new OpenShellError("internal", `${method.name} has no authorization rule this gateway knows`);
   if (!hasOption(method, options.authorization)) throw unusable();
-  const { authMode, workspaceRole, globalRole } = getOption(method, options.authorization);
+  const { authMode, workspaceRole, globalRole, scope } = getOption(method, options.authorization);
   const mode = authModes.find((one) => one === authMode);
   if (mode === undefined) throw unusable();
   if (workspaceRole !== "" && workspaceRole !== "user" && workspaceRole !== "admin") throw unusable();
@@ -41,6 +43,7 @@ function readRule(method: DescMethod): AuthorizationRule {
     mode,
     ...(workspaceRole === "" ? {} : { workspaceRole }),
     ...(globalRole === "" ? {} : { globalRole }),
+    ...(scope === "" ? {} : { scope }),
   };
 }
 
@@ -60,5 +63,18 @@ export function requireRole(user: UserPrincipal, role: keyof typeof satisfying, 
     "permission-denied",
     `${what} needs the role ${needed}; ${user.subject} has ${user.roles.length === 0 ? "no role" : user.roles.join(", ")}`,
     { reason: "RoleMissing", metadata: { role: needed } },
+  );
+}
+
+/** The scope that stands for every one. */
+const everyScope = "openshell:all";
+
+/** @throws permission-denied naming the scope that is missing */
+export function requireScope(user: UserPrincipal, scope: string, what: string): void {
+  if (user.scopes === undefined || user.scopes.includes(scope) || user.scopes.includes(everyScope)) return;
+  throw new OpenShellError(
+    "permission-denied",
+    `${what} needs the scope ${scope}; the token of ${user.subject} has ${user.scopes.length === 0 ? "no scope" : user.scopes.join(" ").slice(0, 512)}`,
+    { reason: "ScopeMissing", metadata: { scope } },
   );
 }

@@ -1,0 +1,153 @@
+import { existsSync, readFileSync } from "node:fs";
+import { decodeJwt, errors, type JWTPayload, jwtVerify } from "jose";
+import { OpenShellError } from "../../../common/errors.ts";
+import type { Logger } from "../../../common/log.ts";
+import { sameIssuer } from "../../../common/oidc-discovery.ts";
+import type { UserPrincipal } from "../principal.ts";
+import { type ClaimRules, displayNameOf, rolesOf, scopesOf } from "./claims.ts";
+import { ProviderKeys } from "./provider-keys.ts";
+
+export interface OidcOptions extends ClaimRules {
+  readonly issuer: string;
+  readonly audience: string;
+  readonly jwksTtlSeconds: number;
+  readonly jwksAllowedOrigins: readonly string[];
+  readonly allowInsecureHttp: boolean;
+  /** File with authorities of the provider's certificate, PEM. */
+  readonly caPath?: string;
+  /** Milliseconds since 1970. @default Date.now */
+  readonly now?: () => number;
+  /** See ProviderKeysOptions. */
+  readonly cooldownMs?: number;
+}
+
+/** How far the provider's clock and ours may differ, in seconds. */
+const skewSeconds = 60;
+
+/** What a provider may sign with: public-key algorithms only, so that no public key can serve as a shared secret. */
+const algorithms = [
+  ...["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"],
+  ...["ES256", "ES384", "ES512", "EdDSA", "Ed25519"],
+];
+
+/** Kinds of JWT that say who calls; others, such as logout tokens, are signed with the same keys. */
+const types = [undefined, "jwt", "at+jwt", "application/jwt", "application/at+jwt"];
+
+/** Knows users by the tokens of an OpenID provider: JWT access tokens (RFC 9068, or older habits) for our audience. */
+export class OidcUsers {
+  readonly keys: ProviderKeys;
+  readonly #options: OidcOptions;
+
+  constructor(options: OidcOptions, log: Logger) {
+    this.#options = options;
+    const { issuer, jwksTtlSeconds, jwksAllowedOrigins, allowInsecureHttp, caPath, now, cooldownMs } = options;
+    this.keys = new ProviderKeys({
+      issuer,
+      ttlMs: jwksTtlSeconds * 1000,
+      allowedOrigins: jwksAllowedOrigins,
+      allowInsecureHttp,
+      ca: () => authorities(caPath),
+      log,
+      ...(now === undefined ? {} : { now }),
+      ...(cooldownMs === undefined ? {} : { cooldownMs }),
+    });
+  }
+
+  get issuer(): string {
+    return this.#options.issuer;
+  }
+
+  /** Whether a token says it is of this provider, without looking whether that is true. */
+  claims(issuer: unknown): boolean {
+    return typeof issuer === "string" && sameIssuer(issuer, this.issuer);
+  }
+
+  /**
+   * The user of a token.
+   * @throws unauthenticated with the reason it does not count, unavailable while it cannot be checked
+   */
+  async identify(token: string): Promise<UserPrincipal> {
+    const { issuer, audience, now = Date.now } = this.#options;
+    const bare = issuer.replace(/\/$/, "");
+    try {
+      // Before a key is looked for: somebody else's token is no reason to ask the provider for one.
+      const { iss } = decodeJwt(token);
+      if (!this.claims(iss)) throw refused("TokenIssuer", `is of ${JSON.stringify(iss) ?? "nobody"}, not of ${issuer}`);
+      const { payload, protectedHeader } = await jwtVerify(token, this.keys.key, {
+        issuer: [bare, `${bare}/`],
+        audience,
+        algorithms,
+        clockTolerance: skewSeconds,
+        currentDate: new Date(now()),
+        requiredClaims: ["exp", "sub"],
+      });
+      if (!types.includes(protectedHeader.typ?.toLowerCase())) {
+        throw refused("TokenKind", `is a ${protectedHeader.typ}, not an access token`);
+      }
+      return this.#userOf(payload);
+    } catch (error) {
+      throw error instanceof OpenShellError ? error : this.#explained(error);
+    }
+  }
+
+  #userOf(payload: JWTPayload): UserPrincipal {
+    if (payload.sub?.trim() === "") throw refused("TokenClaims", "names no user: its sub claim is empty");
+    const displayName = displayNameOf(payload);
+    const scopes = scopesOf(payload, this.#options);
+    return {
+      kind: "user",
+      subject: payload.sub ?? "",
+      roles: rolesOf(payload, this.#options),
+      provider: "oidc",
+      ...(displayName === undefined ? {} : { displayName }),
+      ...(scopes === undefined ? {} : { scopes }),
+    };
+  }
+
+  /** A failure of the check in the words of someone who has to get a better token. */
+  #explained(error: unknown): OpenShellError {
+    if (error instanceof errors.JWTExpired) return refused("TokenExpired", "has expired: get a new one", error);
+    if (error instanceof errors.JWTClaimValidationFailed) {
+      const { claim, payload } = error;
+      const said = JSON.stringify(payload[claim])?.slice(0, 200) ?? "nothing";
+      if (claim === "aud")
+        return refused("TokenAudience", `is for ${said}, not for "${this.#options.audience}"`, error);
+      if (claim === "nbf")
+        return refused("TokenNotYetValid", "does not count yet: its nbf claim is in the future", error);
+      return refused("TokenClaims", `has no usable ${claim} claim`, error);
+    }
+    if (error instanceof errors.JWSSignatureVerificationFailed) {
+      return refused("TokenSignature", `was not signed by ${this.#options.issuer}`, error);
+    }
+    if (error instanceof errors.JWKSMultipleMatchingKeys) {
+      return refused("TokenKeyUnknown", "does not say with which of the provider's keys it was signed (kid)", error);
+    }
+    if (error instanceof errors.JOSEAlgNotAllowed) {
+      return refused("TokenAlgorithm", "is not signed with a public-key algorithm", error);
+    }
+    return refused("TokenMalformed", "is no signed JWT", error);
+  }
+}
+
+function refused(reason: string, why: string, cause?: unknown): OpenShellError {
+  return new OpenShellError("unauthenticated", `the bearer token ${why}`, { reason, cause });
+}
+
+function authorities(path: string | undefined): string | undefined {
+  if (path === undefined) return undefined;
+  try {
+    return readFileSync(path, "utf8");
+  } catch (cause) {
+    throw new OpenShellError("failed-precondition", `oidc.ca_cert_path: ${(cause as Error).message}`, { cause });
+  }
+}
+
+/** The file of authorities: the setting's, else the one that the environment names for every program (OpenSSL's habit). */
+export function authoritiesPath(
+  setting: string,
+  env: Readonly<Record<string, string | undefined>>,
+): string | undefined {
+  if (setting !== "") return setting;
+  const named = env.SSL_CERT_FILE;
+  return named !== undefined && named !== "" && existsSync(named) ? named : undefined;
+}
