@@ -1,18 +1,18 @@
 import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
 import { referenceOf } from "../../images/references.ts";
-import { type KubeObject, namespaces, networkPolicies, pods } from "../../src/kube/index.ts";
+import { namespaces, networkPolicies, pods } from "../../src/kube/index.ts";
 import { labels, managedNamespaceName, workspaceRoleName } from "../../src/manifests/index.ts";
 import { kubectl } from "../cluster/clients.ts";
 import { Conformance, tables } from "../support/conformance.ts";
 import { workerRelease } from "../support/release.ts";
 import { TestSandbox } from "../support/test-sandbox.ts";
+import { operatorLabel, operatorNamespace, operatorPrerequisites } from "../support/workspace-mode.ts";
 import { workspaceRights } from "../support/workspace-rights.ts";
 
 const release = workerRelease();
 /** Namespaces of managed mode are the cluster's, so that no other gateway may have this id. */
 const gatewayId = `modes-${process.env.VITEST_POOL_ID ?? "1"}`;
-const namespaceLabel = "conformance.openshell.test/workspace";
 const gatewayAccount = `system:serviceaccount:${release.namespace}:${release.name}`;
 const sandboxAccount = `${release.name}-sandbox`;
 
@@ -162,46 +162,29 @@ describe("workspace_mode operator", () => {
 
   beforeAll(async () => {
     await kubectl(inject("kubeconfig"), ["apply", "-f", "-"], { input: rightsOf("operator") });
-    const label = `${namespaceLabel}=true`;
+    const label = `${operatorLabel}=true`;
     suite = await Conformance.open(settings({ workspace_mode: "operator", operator_namespace_label: label }));
   });
 
   afterAll(async () => {
     await suite?.[Symbol.asyncDispose]();
     const where = inject("kubeconfig");
-    await kubectl(where, ["delete", "namespace", "-l", namespaceLabel, "--timeout=120s"]);
+    await kubectl(where, ["delete", "namespace", "-l", operatorLabel, "--timeout=120s"]);
     await kubectl(where, ["delete", "--ignore-not-found", "-f", "-"], { input: rightsOf("operator") });
   });
 
-  const namespace = (name: string): KubeObject => ({
-    apiVersion: "v1",
-    kind: "Namespace",
-    metadata: { name, labels: { [namespaceLabel]: "true", "pod-security.kubernetes.io/enforce": "restricted" } },
-  });
-  const prerequisites = (name: string): (KubeObject & object)[] => [
-    { apiVersion: "v1", kind: "ServiceAccount", metadata: { name: sandboxAccount, namespace: name } },
-    {
-      apiVersion: "rbac.authorization.k8s.io/v1",
-      kind: "RoleBinding",
-      metadata: { name: "openshell", namespace: name },
-      ...{
-        roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: workspaceRoleName(gatewayId) },
-        subjects: [{ kind: "ServiceAccount", name: release.name, namespace: release.namespace }],
-      },
-    },
-  ];
   const create = (name: string) => suite.gateway.client.createWorkspace({ name }, { timeoutMs: 30_000 });
 
   it("refuses a workspace that no operator has labelled a namespace for", async () => {
     const name = newName();
     await expect(create(name)).rejects.toMatchObject({
       code: "failed-precondition",
-      message: expect.stringContaining(`an operator has to label namespace "${name}" with ${namespaceLabel}=true`),
+      message: expect.stringContaining(`an operator has to label namespace "${name}" with ${operatorLabel}=true`),
     });
   });
 
   it("refuses a namespace that lacks its prerequisites and names them, and takes it once they are there", async () => {
-    await suite.kubectl(["apply", "-f", "-"], { input: JSON.stringify(namespace(workspace)) });
+    await suite.kubectl(["apply", "-f", "-"], { input: JSON.stringify(operatorNamespace(workspace)) });
     const refused = async () => {
       const error = await create(workspace).catch((thrown: Error) => thrown);
       return String(error instanceof Error ? error.message : "no refusal");
@@ -211,7 +194,7 @@ describe("workspace_mode operator", () => {
     expect(message).toContain(`ClusterRole "${workspaceRoleName(gatewayId)}"`);
     expect(message).toContain(`the ServiceAccount "${sandboxAccount}"`);
 
-    const list = { apiVersion: "v1", kind: "List", items: prerequisites(workspace) };
+    const list = { apiVersion: "v1", kind: "List", items: operatorPrerequisites(release, gatewayId, workspace) };
     await suite.kubectl(["apply", "-f", "-"], { input: JSON.stringify(list) });
     await create(workspace);
     await using sandbox = await pairIn(workspace);

@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import type { JsonObject } from "@bufbuild/protobuf";
 import { inject } from "vitest";
 import { referenceOf, type workloadImages } from "../../images/references.ts";
+import { hasCode } from "../../src/common/errors.ts";
 import {
   type AgentSandbox,
   type AgentSandboxVersion,
@@ -25,6 +26,7 @@ import { selectProvider } from "../cluster/select.ts";
 import { GatewayAccess } from "./gateway-access.ts";
 import { imageValues, install, type Release, workerRelease } from "./release.ts";
 import { TestSandbox } from "./test-sandbox.ts";
+import { applyPlace, placeOf } from "./workspace-mode.ts";
 
 declare module "vitest" {
   interface ProvidedContext {
@@ -63,6 +65,8 @@ export class Conformance implements AsyncDisposable {
   readonly kubeconfig: string;
   readonly provider: ClusterProvider;
   readonly release: Release;
+  /** Of the suite's sandboxes. */
+  readonly workspace: string;
   readonly kube: KubeClient;
   readonly gateway: GatewayAccess;
   /** Every Pod of the sandboxes' namespace. */
@@ -71,11 +75,15 @@ export class Conformance implements AsyncDisposable {
   readonly resources: Informer<AgentSandbox>;
 
   private constructor(
-    parts: Pick<Conformance, "kubeconfig" | "provider" | "release" | "kube" | "gateway" | "pods" | "resources">,
+    parts: Pick<
+      Conformance,
+      "kubeconfig" | "provider" | "release" | "workspace" | "kube" | "gateway" | "pods" | "resources"
+    >,
   ) {
     this.kubeconfig = parts.kubeconfig;
     this.provider = parts.provider;
     this.release = parts.release;
+    this.workspace = parts.workspace;
     this.kube = parts.kube;
     this.gateway = parts.gateway;
     this.pods = parts.pods;
@@ -85,7 +93,10 @@ export class Conformance implements AsyncDisposable {
   /** Installs the worker's gateway with `settings`, whatever an earlier file left, and opens what a suite needs. */
   static async open(settings: Settings = {}): Promise<Conformance> {
     const kubeconfig = inject("kubeconfig");
-    const release = workerRelease();
+    const place = placeOf(workerRelease());
+    const release = place ? { ...workerRelease(), sandboxNamespace: place.namespace } : workerRelease();
+    const workspace = place?.workspace ?? "default";
+    if (place !== undefined) await applyPlace(kubeconfig, place);
     await installed(kubeconfig, release, settings);
     const provider = await selectProvider(inject("providerName"));
     const kube = await createKubeClient({
@@ -99,7 +110,8 @@ export class Conformance implements AsyncDisposable {
     const resources = new Informer({ client: kube, resource, namespace });
     await Promise.all([podInformer.synced, resources.synced]);
     const gateway = await GatewayAccess.open(kubeconfig, release);
-    return new Conformance({ kubeconfig, provider, release, kube, gateway, pods: podInformer, resources });
+    if (workspace !== "default") await ensureWorkspace(gateway, workspace);
+    return new Conformance({ kubeconfig, provider, release, workspace, kube, gateway, pods: podInformer, resources });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -108,10 +120,10 @@ export class Conformance implements AsyncDisposable {
     this.kube.close();
   }
 
-  /** A sandbox with a random name, in workspace `default`. */
+  /** A sandbox with a random name, in the suite's workspace. */
   async create(options: NewSandbox = {}): Promise<TestSandbox> {
     const { image = "busybox", command, runtimeClass, environment, driverConfig, resources } = options;
-    return TestSandbox.create(() => this.gateway.client, `t-${randomBytes(5).toString("hex")}`, {
+    const spec = {
       template: {
         image: referenceOf(image),
         ...(runtimeClass === undefined ? {} : { runtimeClassName: runtimeClass }),
@@ -120,7 +132,8 @@ export class Conformance implements AsyncDisposable {
       },
       ...(command === undefined ? {} : { command: [...command] }),
       ...(environment === undefined ? {} : { environment: { ...environment } }),
-    });
+    };
+    return TestSandbox.create(() => this.gateway.client, `t-${randomBytes(5).toString("hex")}`, spec, this.workspace);
   }
 
   /** Pods of a sandbox that are there now, those that are ending too. */
@@ -176,8 +189,19 @@ export class Conformance implements AsyncDisposable {
   }
 }
 
+async function ensureWorkspace({ client }: GatewayAccess, name: string): Promise<void> {
+  try {
+    await client.createWorkspace({ name }, { timeoutMs: 30_000 });
+  } catch (error) {
+    // Of an earlier file.
+    if (!hasCode(error, "already-exists")) throw error;
+  }
+}
+
 async function installed(kubeconfig: string, release: Release, settings: Settings): Promise<void> {
-  const values = { ...imageValues(inject("gatewayDigest")), gatewayConfig: settings };
+  const place = placeOf(workerRelease());
+  const all = place ? { ...settings, [tables.driver]: { ...place.settings, ...settings[tables.driver] } } : settings;
+  const values = { ...imageValues(inject("gatewayDigest")), gatewayConfig: all };
   await install({ kubeconfig, release, presets: ["conformance"], values });
 }
 

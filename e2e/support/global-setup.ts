@@ -10,6 +10,7 @@ import { selectProvider } from "../cluster/select.ts";
 import "./conformance.ts";
 import { uninstall, workerReleases } from "./release.ts";
 import { runtimeClass } from "./runtime-class.ts";
+import { placeOf, removePlace } from "./workspace-mode.ts";
 
 /**
  * Cluster, images, RuntimeClasses: everything is there already when an earlier run left it, and is left for the next one. The cluster
@@ -34,7 +35,11 @@ export default async function setup(project: TestProject): Promise<() => Promise
 async function cleanUp(provider: ClusterProvider, progress: Progress): Promise<void> {
   progress.note("removing what the suite installed");
   const kubeconfig = await provider.kubeconfig();
-  for (const release of workerReleases) await uninstall(kubeconfig, release);
+  for (const release of workerReleases) {
+    await uninstall(kubeconfig, release);
+    const place = placeOf(release);
+    if (place !== undefined) await removePlace(kubeconfig, place);
+  }
   await deleteObjects(kubeconfig, runtimeClasses());
 }
 
