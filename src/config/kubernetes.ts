@@ -163,6 +163,14 @@ export const kubernetesSchema = z
       'Label, as key or key=value, of the namespaces that are workspaces where workspace_mode is "operator". It is followed while the gateway runs.',
       { example: "example.com/openshell-workspace=true", applies: "gateway-start" },
     ),
+    operator_namespace_file: setting(
+      z
+        .string()
+        .regex(/^$|^\//, { error: "empty, or an absolute path" })
+        .default(""),
+      'Instead of operator_namespace_label: a file with a JSON array of the namespaces that are workspaces where workspace_mode is "operator". It is read every few seconds; a change needs no restart.',
+      { example: "/etc/openshell-workspaces/namespaces.json", applies: "gateway-start" },
+    ),
     managed_namespaces: setting(
       managedNamespaces.prefault({}),
       'The namespaces that the gateway makes where workspace_mode is "managed".',

@@ -295,9 +295,13 @@ describe("settings that contradict each other", () => {
       "metrics_bind_address and health_bind_address are the same",
       gateway('health_bind_address = "0.0.0.0:1"\nmetrics_bind_address = "0.0.0.0:1"'),
     ],
-    ['workspace_mode = "operator" takes the namespaces', driver('workspace_mode = "operator"')],
+    ['workspace_mode = "operator" has to know', driver('workspace_mode = "operator"')],
     [
-      "operator_namespace_label is read only where",
+      "operator_namespace_file and operator_namespace_label both",
+      driver('workspace_mode = "operator"\noperator_namespace_label = "team"\noperator_namespace_file = "/list"'),
+    ],
+    [
+      "operator_namespace_label and operator_namespace_file are read only",
       driver('workspace_mode = "managed"\noperator_namespace_label = "team"'),
     ],
     ["image_pull_secrets name Secrets", driver('workspace_mode = "managed"\nimage_pull_secrets = ["registry"]')],

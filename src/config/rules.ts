@@ -168,25 +168,46 @@ export const settingRules: readonly SettingRule[] = [
       "metrics_bind_address and health_bind_address are the same address; give metrics_bind_address another port",
   },
   {
-    keys: [`${driver}.workspace_mode`, `${driver}.operator_namespace_label`],
-    at: "load",
-    refusedWhen: {
-      all: [{ is: `${driver}.workspace_mode`, value: "operator" }, { empty: `${driver}.operator_namespace_label` }],
-    },
-    sentence:
-      'workspace_mode = "operator" takes the namespaces with a label for workspaces; name it in operator_namespace_label',
-  },
-  {
-    keys: [`${driver}.operator_namespace_label`, `${driver}.workspace_mode`],
+    keys: [`${driver}.workspace_mode`, `${driver}.operator_namespace_label`, `${driver}.operator_namespace_file`],
     at: "load",
     refusedWhen: {
       all: [
+        { is: `${driver}.workspace_mode`, value: "operator" },
+        { empty: `${driver}.operator_namespace_label` },
+        { empty: `${driver}.operator_namespace_file` },
+      ],
+    },
+    sentence:
+      'workspace_mode = "operator" has to know which namespaces are workspaces; name their label in operator_namespace_label, or a list of them in operator_namespace_file',
+  },
+  {
+    keys: [`${driver}.operator_namespace_file`, `${driver}.operator_namespace_label`],
+    at: "load",
+    refusedWhen: {
+      all: [
+        { not: { empty: `${driver}.operator_namespace_file` } },
         { not: { empty: `${driver}.operator_namespace_label` } },
+      ],
+    },
+    sentence:
+      "operator_namespace_file and operator_namespace_label both say which namespaces are workspaces; remove one of the two",
+  },
+  {
+    keys: [`${driver}.operator_namespace_label`, `${driver}.operator_namespace_file`, `${driver}.workspace_mode`],
+    at: "load",
+    refusedWhen: {
+      all: [
+        {
+          any: [
+            { not: { empty: `${driver}.operator_namespace_label` } },
+            { not: { empty: `${driver}.operator_namespace_file` } },
+          ],
+        },
         { not: { is: `${driver}.workspace_mode`, value: "operator" } },
       ],
     },
     sentence:
-      'operator_namespace_label is read only where workspace_mode is "operator"; remove it, or set workspace_mode = "operator"',
+      'operator_namespace_label and operator_namespace_file are read only where workspace_mode is "operator"; remove them, or set workspace_mode = "operator"',
   },
   {
     keys: [`${driver}.image_pull_secrets`, `${driver}.workspace_mode`],

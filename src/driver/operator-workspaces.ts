@@ -1,44 +1,44 @@
 import { deadline } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
-import { type Informer, isForbidden, type Namespace, namespaces, serviceAccounts } from "../kube/index.ts";
+import { isForbidden, serviceAccounts } from "../kube/index.ts";
 import { workspaceNamespacePermissions, workspaceRoleName } from "../manifests/index.ts";
+import { type AllowedNamespaces, FiledNamespaces, LabelledNamespaces } from "./allowed-namespaces.ts";
 import type { NamespaceFacts } from "./request.ts";
 import { deniedRights } from "./self-review.ts";
-import { factsOfNamespace, requireRights, type Workspaces, type WorkspacesOptions } from "./workspaces.ts";
+import { factsOfNamespace, type Workspaces, type WorkspacesOptions } from "./workspaces.ts";
 
 const readyWithinMs = 20_000;
 /** Rights of a refusal that are named one by one; the rest is counted. */
 const namedRights = 3;
 
 /**
- * `workspace_mode = "operator"`: a workspace is the namespace of its name, if an operator has labelled it. Nothing of it is made or deleted
+ * `workspace_mode = "operator"`: a workspace is the namespace of its name, if an operator has labelled or listed it. Nothing of it is made or deleted
  * here but what belongs to a sandbox, and the two NetworkPolicies.
  */
 export class OperatorWorkspaces implements Workspaces {
   readonly #options: WorkspacesOptions;
-  readonly #namespaces: Informer<Namespace>;
+  readonly #allowed: AllowedNamespaces;
 
   constructor(options: WorkspacesOptions) {
     this.#options = options;
-    const { informers, settings, view, log } = options;
-    this.#namespaces = informers.of(namespaces, { labelSelector: settings.operator_namespace_label });
-    this.#namespaces.on("added", ({ metadata }) => {
+    const { settings, view, log } = options;
+    const followed = {
+      ...options,
       // Sandboxes may be in it already, as when its label was put back.
-      this.#follow(metadata.name).catch((error: unknown) => log.warn({ err: error }, "a workspace is not ready"));
-    });
-    this.#namespaces.on("deleted", ({ metadata }) => {
-      if (metadata.deletionTimestamp !== undefined) return view.unfollow(metadata.name);
-      log.warn(`namespace "${metadata.name}" lost its label: no new sandboxes there; those that are there go on`);
-    });
+      onAdded: (name: string) =>
+        void this.#follow(name).catch((error: unknown) => log.warn({ err: error }, "a workspace is not ready")),
+      onGone: (name: string) => void view.unfollow(name),
+    };
+    this.#allowed =
+      settings.operator_namespace_file === "" ? new LabelledNamespaces(followed) : new FiledNamespaces(followed);
   }
 
   async start(signal: AbortSignal): Promise<void> {
     const { view, settings, log } = this.#options;
-    await requireRights(this.#options, signal);
     // Sandboxes of another mode's time live on where they are.
-    await Promise.all([view.follow(settings.namespace), this.#namespaces.synced]);
+    await Promise.all([view.follow(settings.namespace), this.#allowed.start(signal)]);
     await Promise.all(
-      this.#namespaces.list().map(({ metadata: { name } }) =>
+      this.#allowed.list().map((name) =>
         // One namespace that is not ready must not keep the sandboxes of all others waiting.
         this.#follow(name).catch((error: unknown) => log.error({ err: error }, `sandboxes in "${name}" are not seen`)),
       ),
@@ -46,13 +46,11 @@ export class OperatorWorkspaces implements Workspaces {
   }
 
   check(workspace: string): void {
-    const namespace = this.#namespaces.get(undefined, workspace);
-    if (namespace !== undefined && namespace.metadata.deletionTimestamp === undefined) return;
-    const label = this.#options.settings.operator_namespace_label;
+    if (this.#allowed.has(workspace)) return;
     throw new OpenShellError(
       "failed-precondition",
-      namespace === undefined
-        ? `workspace "${workspace}" has no namespace: an operator has to label namespace "${workspace}" with ${label}`
+      this.#allowed.get(workspace) === undefined
+        ? `workspace "${workspace}" has no namespace: an operator has to ${this.#allowed.remedy(workspace)}`
         : `namespace "${workspace}" of workspace "${workspace}" is being deleted`,
       { reason: "WorkspaceNotReady" },
     );
@@ -67,7 +65,7 @@ export class OperatorWorkspaces implements Workspaces {
   async remove(): Promise<void> {}
 
   factsOf(workspace: string): NamespaceFacts {
-    return factsOfNamespace(this.#namespaces.get(undefined, workspace));
+    return factsOfNamespace(this.#allowed.get(workspace));
   }
 
   async #follow(name: string): Promise<void> {

@@ -1,3 +1,6 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { pino } from "pino";
 import { afterEach, describe, expect, test } from "vitest";
 import type { KubernetesSettings } from "../config/index.ts";
@@ -13,6 +16,7 @@ import {
 import { compute, localClient } from "../wire/index.ts";
 import { FakeCluster, refusal } from "./_fake-cluster.ts";
 import { testSandboxId, testSettings } from "./_testing.ts";
+import { FiledNamespaces } from "./allowed-namespaces.ts";
 import { createDriver } from "./driver.ts";
 import { renderSandbox } from "./render.ts";
 import { namespaceOf } from "./workspaces.ts";
@@ -323,6 +327,52 @@ test.each(["managed", "operator"] as const)(
     });
   },
 );
+
+describe("a list of namespaces in a file", () => {
+  test("is what the file says now, also after it could not be read", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "openshell-namespaces-"));
+    const stop = new AbortController();
+    ends.push(async () => {
+      stop.abort();
+      await rm(folder, { recursive: true });
+    });
+    const path = join(folder, "namespaces.json");
+    const added: string[] = [];
+    const settings = testSettings({ workspace_mode: "operator", operator_namespace_file: path });
+    const onAdded = (name: string) => void added.push(name);
+    const allowed = new FiledNamespaces({ settings, log: pino({ level: "silent" }), onAdded }, 5);
+    await expect(allowed.start(stop.signal)).rejects.toMatchObject({
+      code: "failed-precondition",
+      message: expect.stringContaining(`${path} is no JSON array of names of namespaces`),
+    });
+    await writeFile(path, '["team-a"]');
+    await allowed.start(stop.signal);
+    expect([allowed.has("team-a"), allowed.has("team-b")]).toEqual([true, false]);
+    expect(allowed.remedy("team-b")).toBe(`add "team-b" to ${path}`);
+    await writeFile(path, '["team-b"');
+    await writeFile(path, '["team-b"]');
+    await expect.poll(() => allowed.list()).toEqual(["team-b"]);
+    expect(added).toEqual(["team-b"]);
+  });
+
+  test("is taken in place of a label, and asks for no right to all namespaces", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "openshell-namespaces-"));
+    ends.push(() => rm(folder, { recursive: true }));
+    const path = join(folder, "namespaces.json");
+    await writeFile(path, '["team-a"]');
+    const cluster = new FakeCluster();
+    cluster.isAllowed = ({ namespace }) => namespace === "team-a";
+    cluster.place("serviceaccounts", { metadata: { name: "openshell-sandbox", namespace: "team-a" } });
+    const settings = { ...operator, operator_namespace_label: "", operator_namespace_file: path };
+    const { client, during, reasons } = await driverOn(cluster, settings);
+    await during(client.createSandbox({ sandbox: sandboxIn("team-a") }));
+    expect(await reasons()).toEqual(ready);
+    await expect(during(client.ensureWorkspace({ workspace: "team-b" }))).rejects.toMatchObject({
+      message: `workspace "team-b" has no namespace: an operator has to add "team-b" to ${path}`,
+    });
+    expect(cluster.calls.filter(({ resource }) => resource === "namespaces")).toEqual([]);
+  });
+});
 
 describe("the namespace of a workspace", () => {
   test.each<[Partial<KubernetesSettings>, string]>([

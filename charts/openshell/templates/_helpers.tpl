@@ -332,11 +332,14 @@
 {{- if and (not (empty (dig "openshell" "gateway" "metrics_bind_address" "" $config))) (eq (toJson (dig "openshell" "gateway" "metrics_bind_address" "" $config)) (toJson (dig "openshell" "gateway" "health_bind_address" "" $config))) -}}
   {{- fail "gatewayConfig: openshell.gateway.metrics_bind_address: metrics_bind_address and health_bind_address are the same address; give metrics_bind_address another port" -}}
 {{- end -}}
-{{- if and (eq (toJson (dig "openshell" "drivers" "kubernetes" "workspace_mode" "shared" $config)) "\"operator\"") (empty (dig "openshell" "drivers" "kubernetes" "operator_namespace_label" "" $config)) -}}
-  {{- fail "gatewayConfig: openshell.drivers.kubernetes.workspace_mode: workspace_mode = \"operator\" takes the namespaces with a label for workspaces; name it in operator_namespace_label" -}}
+{{- if and (eq (toJson (dig "openshell" "drivers" "kubernetes" "workspace_mode" "shared" $config)) "\"operator\"") (empty (dig "openshell" "drivers" "kubernetes" "operator_namespace_label" "" $config)) (empty (dig "openshell" "drivers" "kubernetes" "operator_namespace_file" "" $config)) -}}
+  {{- fail "gatewayConfig: openshell.drivers.kubernetes.workspace_mode: workspace_mode = \"operator\" has to know which namespaces are workspaces; name their label in operator_namespace_label, or a list of them in operator_namespace_file" -}}
 {{- end -}}
-{{- if and (not (empty (dig "openshell" "drivers" "kubernetes" "operator_namespace_label" "" $config))) (not (eq (toJson (dig "openshell" "drivers" "kubernetes" "workspace_mode" "shared" $config)) "\"operator\"")) -}}
-  {{- fail "gatewayConfig: openshell.drivers.kubernetes.operator_namespace_label: operator_namespace_label is read only where workspace_mode is \"operator\"; remove it, or set workspace_mode = \"operator\"" -}}
+{{- if and (not (empty (dig "openshell" "drivers" "kubernetes" "operator_namespace_file" "" $config))) (not (empty (dig "openshell" "drivers" "kubernetes" "operator_namespace_label" "" $config))) -}}
+  {{- fail "gatewayConfig: openshell.drivers.kubernetes.operator_namespace_file: operator_namespace_file and operator_namespace_label both say which namespaces are workspaces; remove one of the two" -}}
+{{- end -}}
+{{- if and (or (not (empty (dig "openshell" "drivers" "kubernetes" "operator_namespace_label" "" $config))) (not (empty (dig "openshell" "drivers" "kubernetes" "operator_namespace_file" "" $config)))) (not (eq (toJson (dig "openshell" "drivers" "kubernetes" "workspace_mode" "shared" $config)) "\"operator\"")) -}}
+  {{- fail "gatewayConfig: openshell.drivers.kubernetes.operator_namespace_label: operator_namespace_label and operator_namespace_file are read only where workspace_mode is \"operator\"; remove them, or set workspace_mode = \"operator\"" -}}
 {{- end -}}
 {{- if and (not (empty (dig "openshell" "drivers" "kubernetes" "image_pull_secrets" (list) $config))) (eq (toJson (dig "openshell" "drivers" "kubernetes" "workspace_mode" "shared" $config)) "\"managed\"") -}}
   {{- fail "gatewayConfig: openshell.drivers.kubernetes.image_pull_secrets: image_pull_secrets name Secrets of the sandboxes' namespace, and with workspace_mode = \"managed\" nobody puts them into the new ones; give the nodes the credentials, or use workspace_mode = \"operator\"" -}}

@@ -1,0 +1,139 @@
+import { readFile } from "node:fs/promises";
+import { z } from "zod";
+import { sleep } from "../common/async.ts";
+import { OpenShellError } from "../common/errors.ts";
+import type { Logger } from "../common/log.ts";
+import { type Informer, type Live, type Namespace, namespaces } from "../kube/index.ts";
+import { requireRights, type WorkspacesOptions } from "./workspaces.ts";
+
+/** The namespaces that an operator has given to this gateway; the list changes while it runs. */
+export interface AllowedNamespaces {
+  /** Resolves when the list is known. */
+  start(signal: AbortSignal): Promise<void>;
+  has(name: string): boolean;
+  list(): string[];
+  /** What an operator has to do to add one, in words. */
+  remedy(name: string): string;
+  /** As far as it is known without asking. */
+  get(name: string): Live<Namespace> | undefined;
+}
+
+export interface AllowedNamespacesOptions extends WorkspacesOptions {
+  readonly onAdded: (name: string) => void;
+  /** The namespace itself is gone. */
+  readonly onGone: (name: string) => void;
+}
+
+/** `operator_namespace_label`. */
+export class LabelledNamespaces implements AllowedNamespaces {
+  readonly #options: AllowedNamespacesOptions;
+  readonly #informer: Informer<Namespace>;
+
+  constructor(options: AllowedNamespacesOptions) {
+    this.#options = options;
+    const { informers, settings, log, onAdded, onGone } = options;
+    this.#informer = informers.of(namespaces, { labelSelector: settings.operator_namespace_label });
+    this.#informer.on("added", ({ metadata }) => onAdded(metadata.name));
+    this.#informer.on("deleted", ({ metadata }) => {
+      if (metadata.deletionTimestamp !== undefined) return onGone(metadata.name);
+      log.warn(`namespace "${metadata.name}" lost its label: no new sandboxes there; those that are there go on`);
+    });
+  }
+
+  async start(signal: AbortSignal): Promise<void> {
+    await requireRights(this.#options, signal);
+    await this.#informer.synced;
+  }
+
+  has(name: string): boolean {
+    const namespace = this.get(name);
+    return namespace !== undefined && namespace.metadata.deletionTimestamp === undefined;
+  }
+
+  list(): string[] {
+    return this.#informer.list().map(({ metadata }) => metadata.name);
+  }
+
+  remedy(name: string): string {
+    return `label namespace "${name}" with ${this.#options.settings.operator_namespace_label}`;
+  }
+
+  get(name: string): Live<Namespace> | undefined {
+    return this.#informer.get(undefined, name);
+  }
+}
+
+/** A mounted ConfigMap changes by the exchange of a link, which no watch of the file sees everywhere. */
+const readEveryMs = 5_000;
+
+const listOfNames = z.array(z.string().regex(/^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/));
+
+/** `operator_namespace_file`: a JSON array of names. */
+export class FiledNamespaces implements AllowedNamespaces {
+  readonly #path: string;
+  readonly #log: Logger;
+  readonly #onAdded: (name: string) => void;
+  readonly #everyMs: number;
+  #names: readonly string[] = [];
+  #complaint: string | undefined;
+
+  constructor(options: Pick<AllowedNamespacesOptions, "settings" | "log" | "onAdded">, everyMs = readEveryMs) {
+    this.#path = options.settings.operator_namespace_file;
+    this.#log = options.log;
+    this.#onAdded = options.onAdded;
+    this.#everyMs = everyMs;
+  }
+
+  async start(signal: AbortSignal): Promise<void> {
+    this.#names = await this.#read();
+    void this.#follow(signal);
+  }
+
+  has(name: string): boolean {
+    return this.#names.includes(name);
+  }
+
+  list(): string[] {
+    return [...this.#names];
+  }
+
+  remedy(name: string): string {
+    return `add "${name}" to ${this.#path}`;
+  }
+
+  get(): undefined {
+    return undefined;
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await sleep(this.#everyMs, signal).catch(() => undefined);
+      if (signal.aborted) return;
+      try {
+        const names = await this.#read();
+        const added = names.filter((name) => !this.has(name));
+        this.#names = names;
+        this.#complaint = undefined;
+        for (const name of added) this.#onAdded(name);
+      } catch (error) {
+        // A list that cannot be read takes no namespace away; it is said once.
+        const { message } = OpenShellError.from(error);
+        if (message !== this.#complaint)
+          this.#log.error({ err: error }, `${message}; the namespaces stay as they were`);
+        this.#complaint = message;
+      }
+    }
+  }
+
+  async #read(): Promise<string[]> {
+    try {
+      return listOfNames.parse(JSON.parse(await readFile(this.#path, "utf8")));
+    } catch (error) {
+      throw new OpenShellError(
+        "failed-precondition",
+        `operator_namespace_file ${this.#path} is no JSON array of names of namespaces, such as ["team-a", "team-b"]`,
+        { cause: error },
+      );
+    }
+  }
+}
