@@ -1,6 +1,7 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect } from "vitest";
 import { containers } from "../../src/manifests/names.ts";
-import type { Conformance } from "./conformance.ts";
+import type { Conformance, NewSandbox } from "./conformance.ts";
 import type { TestSandbox } from "./test-sandbox.ts";
 import type { Sandbox, SandboxWait } from "./waits.ts";
 
@@ -18,11 +19,14 @@ export class CountingSandbox implements AsyncDisposable {
     this.sandbox = sandbox;
   }
 
+  static async create(suite: Conformance, options: Pick<NewSandbox, "driverConfig"> = {}): Promise<CountingSandbox> {
+    return new CountingSandbox(suite, await suite.create({ command: ["sh", "-c", counter], ...options }));
+  }
+
   /** Makes one and waits until it counts. */
-  static async create(suite: Conformance, driverConfig = {}): Promise<CountingSandbox> {
-    const sandbox = await suite.create({ command: ["sh", "-c", counter], driverConfig });
-    const counting = new CountingSandbox(suite, sandbox);
-    await sandbox.ready();
+  static async running(suite: Conformance): Promise<CountingSandbox> {
+    const counting = await CountingSandbox.create(suite);
+    await counting.sandbox.ready();
     await counting.countsOn(0);
     return counting;
   }
@@ -45,11 +49,19 @@ export class CountingSandbox implements AsyncDisposable {
   }
 
   /** The same past the gateway and the supervisor, for the time in which there is none. */
-  async countSeenByKubelet(): Promise<number> {
+  async #countSeenByKubelet(): Promise<number> {
     const { namespace, name } = (this.#suite.podOf(this.sandbox, "workload") ?? expect.fail("no workload Pod"))
       .metadata;
     const command = ["exec", name, "-c", containers.agent, "--", "cat", "/sandbox/count"];
     return Number(await this.#suite.kubectl(["-n", namespace ?? "", ...command]));
+  }
+
+  /** Asserts that it does not count, past the gateway; gives what it has counted to. */
+  async frozen(): Promise<number> {
+    const count = await this.#countSeenByKubelet();
+    await sleep(1500);
+    expect(await this.#countSeenByKubelet()).toBe(count);
+    return count;
   }
 
   /** Waits until the same process has counted beyond `count`. */

@@ -2,7 +2,8 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Live, Pod } from "../../../src/kube/index.ts";
 import { labels } from "../../../src/manifests/names.ts";
 import { Conformance, type Pair, tables } from "../../support/conformance.ts";
-import { phase } from "../../support/waits.ts";
+import { CountingSandbox } from "../../support/counting-sandbox.ts";
+import { phase, reason } from "../../support/waits.ts";
 
 let suite: Conformance;
 
@@ -120,34 +121,48 @@ describe("pod_anti_affinity = required", () => {
     expect((await sandbox.exec(["cat", "/sandbox/started"])).exitCode).toBe(0);
   }, 300_000);
 
-  it("goes on when a second node joins the cluster", async ({ skip }) => {
+  it("goes on when a second node joins, and when that one is lost with the supervisor, waits, frozen, for another", async ({
+    skip,
+  }) => {
     if (suite.provider.name === "kubeconfig") skip("nodes of a foreign cluster are not added or taken away");
-    await using _cordoned = await cordonOne();
-    await using sandbox = await suite.create();
-    await suite.pods.until(
-      "one Pod of the pair to be unschedulable",
-      () => suite.podsOf(sandbox).some(isUnschedulable),
-      {
-        deadlineMs: 90_000,
-      },
-    );
+    await using stack = new AsyncDisposableStack();
+    const cordoned = stack.use(await cordonOne());
+    const nodeSelector = { "kubernetes.io/hostname": await gatewayNode() };
+    const driverConfig = { pod: { node_selector: nodeSelector } };
+    const sandbox = stack.use(await CountingSandbox.create(suite, { driverConfig }));
+    await suite.pods.until("the supervisor to have no node", () => suite.podsOf(sandbox).some(isUnschedulable), {
+      deadlineMs: 90_000,
+    });
     const joined = await suite.provider.addNode();
-    try {
-      await sandbox.until(phase("READY", 180_000));
-      const { workload, supervisor } = await suite.pair(sandbox, "placed Pods", isPlaced);
-      expect([workload.spec?.nodeName, supervisor.spec?.nodeName]).toContain(joined.name);
-      expect(workload.spec?.nodeName).not.toBe(supervisor.spec?.nodeName);
-    } finally {
-      await sandbox[Symbol.asyncDispose]();
-      await suite.provider.removeNode(joined.name);
-    }
+    let isLost = false;
+    stack.defer(async () => {
+      if (!isLost) await suite.provider.removeNode(joined.name);
+    });
+    await sandbox.until(phase("READY", 180_000));
+    const { workload, supervisor } = await suite.pair(sandbox, "placed Pods", isPlaced);
+    expect(supervisor.spec?.nodeName).toBe(joined.name);
+    await sandbox.countsOn(0);
+
+    await suite.provider.removeNode(joined.name);
+    isLost = true;
+    await sandbox.until(reason("Unschedulable", 90_000));
+    const count = await sandbox.frozen();
+    await cordoned[Symbol.asyncDispose]();
+    await sandbox.countsOn(count);
+    const after = await suite.pair(sandbox, "placed Pods", isPlaced);
+    expect(after.workload.metadata.uid).toBe(workload.metadata.uid);
+    expect(after.supervisor.spec?.nodeName).not.toBe(workload.spec?.nodeName);
   }, 600_000);
 });
 
+async function gatewayNode(): Promise<string> {
+  const where = ["-n", suite.release.namespace, "get", "pod", suite.gateway.podName, "-o", "jsonpath={.spec.nodeName}"];
+  return suite.kubectl(where);
+}
+
 /** Takes a node out of scheduling: one on which the gateway does not run, since its volume may be bound to its node. */
 async function cordonOne(): Promise<AsyncDisposable> {
-  const where = ["-n", suite.release.namespace, "get", "pod", suite.gateway.podName, "-o", "jsonpath={.spec.nodeName}"];
-  const busy = await suite.kubectl(where);
+  const busy = await gatewayNode();
   const name = (await suite.provider.nodes()).map((node) => node.name).find((node) => node !== busy);
   if (name === undefined) throw new Error("placement needs two nodes");
   await suite.kubectl(["cordon", name]);
