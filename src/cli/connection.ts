@@ -2,14 +2,17 @@
 import { type ChannelCredentials, credentials } from "@grpc/grpc-js";
 import { hasCode, OpenShellError } from "../common/errors.ts";
 import { type CallOptions, type Client, createChannel, grpcClient, openshell } from "../wire/index.ts";
+import { type Bearer, givenBearer, storedBearer } from "./bearer.ts";
 import {
   configDirectory,
   type Endpoint,
   type Environment,
   type GatewayCertificates,
   GatewayDirectory,
+  type KnownGateway,
   parseEndpoint,
 } from "./gateways.ts";
+import { notLoggedIn } from "./oidc-login.ts";
 
 export interface GatewayChoice {
   /** Name of a known gateway. @default $OPENSHELL_GATEWAY, else the active one */
@@ -18,6 +21,8 @@ export interface GatewayChoice {
   readonly gatewayEndpoint?: string;
   /** Do not verify the gateway's certificate. @default $OPENSHELL_GATEWAY_INSECURE is "1" or "true" */
   readonly gatewayInsecure?: boolean;
+  /** A file with the token that calls carry. @default $OPENSHELL_BEARER_TOKEN_FILE, $OPENSHELL_BEARER_TOKEN, the gateway's login */
+  readonly bearerTokenFile?: string;
 }
 
 /** A gateway that can be called. */
@@ -27,6 +32,8 @@ export interface Target {
   readonly endpoint: Endpoint;
   readonly certificates?: GatewayCertificates;
   readonly insecure: boolean;
+  /** The token that calls carry. @default none */
+  readonly bearer?: Bearer;
 }
 
 /**
@@ -43,7 +50,15 @@ export async function resolveTarget(choice: GatewayChoice, env: Environment): Pr
   if (override !== undefined) {
     const endpoint = parseEndpoint(override);
     const certificates = name === undefined ? undefined : await directory.certificates(name);
-    return { name: name ?? endpoint.url, endpoint, insecure, ...(certificates === undefined ? {} : { certificates }) };
+    const known = name === undefined ? undefined : await directory.find(name);
+    const bearer = await bearerOf(choice, env, directory, known);
+    return {
+      name: name ?? endpoint.url,
+      endpoint,
+      insecure,
+      ...(certificates === undefined ? {} : { certificates }),
+      ...(bearer === undefined ? {} : { bearer }),
+    };
   }
   if (name === undefined) {
     throw new OpenShellError(
@@ -57,14 +72,28 @@ export async function resolveTarget(choice: GatewayChoice, env: Environment): Pr
       `there is no gateway "${active}", though it is the one in use: choose another with "openshell gateway use NAME", or add it again`,
     );
   }
-  const { metadata } = await directory.get(name);
+  const known = await directory.get(name);
   const certificates = await directory.certificates(name);
+  const bearer = await bearerOf(choice, env, directory, known);
   return {
     name,
-    endpoint: parseEndpoint(metadata.gateway_endpoint),
+    endpoint: parseEndpoint(known.metadata.gateway_endpoint),
     insecure,
     ...(certificates === undefined ? {} : { certificates }),
+    ...(bearer === undefined ? {} : { bearer }),
   };
+}
+
+async function bearerOf(
+  { bearerTokenFile }: GatewayChoice,
+  env: Environment,
+  directory: GatewayDirectory,
+  known: KnownGateway | undefined,
+): Promise<Bearer | undefined> {
+  const given = givenBearer(bearerTokenFile, env);
+  if (given !== undefined || known === undefined) return given;
+  const client = await directory.oidcClient(known, env);
+  return client === undefined ? undefined : storedBearer(directory, known.name, client, env);
 }
 
 export type GatewayClient = Client<typeof openshell.OpenShell>;
@@ -107,35 +136,56 @@ function explaining(client: GatewayClient, target: Target): GatewayClient {
     string,
     (request: unknown, options?: CallOptions) => unknown,
   ][]) {
-    wrapped[name] = (request: unknown, options?: CallOptions) => {
-      const result = call(request, options);
-      return result instanceof Promise
-        ? result.catch((error: unknown) => {
+    const method = openshell.OpenShell.method[name as keyof typeof openshell.OpenShell.method];
+    const answersOnce = method.methodKind === "unary" || method.methodKind === "client_streaming";
+    const start = async (request: unknown, options: CallOptions = {}) =>
+      call(request, await identified(options, target));
+    wrapped[name] = answersOnce
+      ? (request: unknown, options?: CallOptions) =>
+          start(request, options).catch((error: unknown) => {
             throw explained(error, target);
           })
-        : explainedStream(result as AsyncIterable<unknown>, target);
-    };
+      : (request: unknown, options?: CallOptions) => explainedStream(() => start(request, options), target);
   }
   return wrapped as GatewayClient;
 }
 
-async function* explainedStream(stream: AsyncIterable<unknown>, target: Target) {
+async function* explainedStream(start: () => Promise<unknown>, target: Target) {
   try {
-    yield* stream;
+    yield* (await start()) as AsyncIterable<unknown>;
   } catch (error) {
     throw explained(error, target);
   }
 }
 
+/** The same options, with the caller's token. */
+async function identified(options: CallOptions, { bearer }: Target): Promise<CallOptions> {
+  if (bearer === undefined) return options;
+  const token = await bearer.token(options.signal ?? new AbortController().signal);
+  return { ...options, headers: { ...options.headers, authorization: `Bearer ${token}` } };
+}
+
+/** Which credential is missing or does not hold, and where a better one comes from. */
+function unaccepted(error: OpenShellError, { name, certificates, bearer }: Target): OpenShellError {
+  const { reason, metadata } = error.details;
+  // Said before anything was sent.
+  if (reason === notLoggedIn) return error;
+  const refuse = (why: string) =>
+    new OpenShellError("unauthenticated", `the gateway "${name}" ${why}`, { cause: error });
+  if (bearer !== undefined) return refuse(`does not accept the token (${error.message}): ${bearer.remedy}`);
+  if (certificates?.cert !== undefined) {
+    return refuse(`does not accept the stored client certificate (${error.message}): add it again with a valid one`);
+  }
+  return refuse(
+    reason === "CredentialMissing"
+      ? `wants a token of ${metadata?.issuer}: add it again with --oidc-issuer, and run "openshell gateway login ${name}"`
+      : "wants a client certificate, and none is stored for it: add it again with --cert and --key, --from-secret or --from-kubernetes",
+  );
+}
+
 /** A failure to connect in the words of someone who has to mend it; every other error as it is. */
 export function explained(error: unknown, target: Target): unknown {
-  if (hasCode(error, "unauthenticated")) {
-    const why =
-      target.certificates?.cert === undefined
-        ? `wants a client certificate, and none is stored for it: add it again with --cert and --key, --from-secret or --from-kubernetes`
-        : `does not accept the stored client certificate (${error.message}): add it again with a valid one`;
-    return new OpenShellError("unauthenticated", `the gateway "${target.name}" ${why}`, { cause: error });
-  }
+  if (hasCode(error, "unauthenticated")) return unaccepted(error, target);
   if (hasCode(error, "deadline-exceeded") && /^Deadline exceeded/.test(error.message)) {
     const message = `the gateway "${target.name}" at ${target.endpoint.url} did not answer in time; --request-timeout gives it longer`;
     return new OpenShellError("deadline-exceeded", message, { cause: error });

@@ -5,6 +5,7 @@ import { homedir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
 import { OpenShellError } from "../common/errors.ts";
+import { type OidcClient, type StoredToken, tokenSchema } from "./oidc-login.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -15,6 +16,10 @@ const metadataSchema = z.looseObject({
   is_remote: z.boolean().optional(),
   gateway_port: z.int().optional(),
   auth_mode: z.string().optional(),
+  oidc_issuer: z.string().optional(),
+  oidc_client_id: z.string().optional(),
+  oidc_audience: z.string().optional(),
+  oidc_scopes: z.string().optional(),
 });
 
 export type GatewayMetadata = z.infer<typeof metadataSchema>;
@@ -31,6 +36,11 @@ export interface KnownGateway {
   readonly name: string;
   readonly metadata: GatewayMetadata;
 }
+
+/** Where users of the contract's clients log in when no client is named. */
+const defaultClientId = "openshell-cli";
+const tokenFile = "oidc_token.json";
+const oidcAuthorityFile = "oidc_ca.crt";
 
 const certificateFiles = { ca: "ca.crt", cert: "tls.crt", key: "tls.key" } as const;
 
@@ -150,9 +160,16 @@ export class GatewayDirectory {
    * Adds or replaces a gateway. Certificates first, so that a reader never finds a gateway without them; without new ones it keeps those
    * it has, since a client key may be nowhere else.
    */
-  async add(name: string, endpoint: Endpoint, certificates?: GatewayCertificates): Promise<void> {
+  async add(
+    name: string,
+    endpoint: Endpoint,
+    certificates?: GatewayCertificates,
+    oidc?: Partial<OidcClient>,
+  ): Promise<void> {
     checkGatewayName(name);
     if (certificates !== undefined) checkCertificates(certificates);
+    const authority = oidc?.ca;
+    if (authority !== undefined) parsePem("CA certificate of the OIDC provider", () => new X509Certificate(authority));
     const directory = this.#directoryOf(name);
     const isLoopback = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(endpoint.host);
     const metadata: GatewayMetadata = {
@@ -160,8 +177,14 @@ export class GatewayDirectory {
       gateway_endpoint: endpoint.url,
       is_remote: !isLoopback,
       gateway_port: endpoint.port,
-      auth_mode: endpoint.tls ? "mtls" : "plaintext",
+      auth_mode: oidc?.issuer !== undefined ? "oidc" : endpoint.tls ? "mtls" : "plaintext",
+      ...(oidc?.issuer === undefined
+        ? {}
+        : { oidc_issuer: oidc.issuer, oidc_client_id: oidc.clientId ?? defaultClientId }),
+      ...(oidc?.audience === undefined ? {} : { oidc_audience: oidc.audience }),
+      ...(oidc?.scopes === undefined ? {} : { oidc_scopes: oidc.scopes }),
     };
+    if (authority !== undefined) await writeWhole(join(directory, oidcAuthorityFile), authority);
     if (certificates !== undefined) {
       for (const [key, file] of Object.entries(certificateFiles)) {
         const pem = certificates[key as keyof GatewayCertificates];
@@ -170,6 +193,49 @@ export class GatewayDirectory {
       }
     }
     await writeWhole(join(directory, "metadata.json"), `${JSON.stringify(metadata, null, 2)}\n`);
+  }
+
+  /** How users of a gateway log in; undefined where they do not. Authorities: those stored for it, else the environment's. */
+  async oidcClient({ name, metadata }: KnownGateway, env: Environment): Promise<OidcClient | undefined> {
+    if (metadata.auth_mode !== "oidc") return undefined;
+    if (!metadata.oidc_issuer) {
+      throw new OpenShellError(
+        "failed-precondition",
+        `the gateway "${name}" has auth_mode "oidc" and no oidc_issuer: add it again with --oidc-issuer`,
+      );
+    }
+    const stored = await ifThere(readFile(join(this.#directoryOf(name), oidcAuthorityFile), "utf8"));
+    const ca = stored ?? (env.SSL_CERT_FILE ? await ifThere(readFile(env.SSL_CERT_FILE, "utf8")) : undefined);
+    return {
+      issuer: metadata.oidc_issuer,
+      clientId: metadata.oidc_client_id || defaultClientId,
+      ...(metadata.oidc_audience ? { audience: metadata.oidc_audience } : {}),
+      ...(metadata.oidc_scopes ? { scopes: metadata.oidc_scopes } : {}),
+      ...(ca === undefined ? {} : { ca }),
+    };
+  }
+
+  /** The login that is stored for a gateway; one that cannot be read counts as none. */
+  async token(name: string): Promise<StoredToken | undefined> {
+    const text = await ifThere(readFile(join(this.#directoryOf(name), tokenFile), "utf8"));
+    if (text === undefined) return undefined;
+    try {
+      return tokenSchema.parse(JSON.parse(text));
+    } catch {
+      return undefined;
+    }
+  }
+
+  async storeToken(name: string, token: StoredToken): Promise<void> {
+    await writeWhole(join(this.#directoryOf(name), tokenFile), `${JSON.stringify(token, null, 2)}\n`);
+  }
+
+  /** @returns whether there was one */
+  async removeToken(name: string): Promise<boolean> {
+    const path = join(this.#directoryOf(name), tokenFile);
+    const was = (await ifThere(readFile(path))) !== undefined;
+    await rm(path, { force: true });
+    return was;
   }
 
   /** Forgets a gateway, and that it was the active one. */

@@ -4,7 +4,7 @@ import { OpenShellError } from "../common/errors.ts";
 import { splitCommand } from "./arguments.ts";
 import { execInSandbox } from "./commands/exec.ts";
 import { downloadFiles, uploadFiles } from "./commands/files.ts";
-import { addGateway, listGateways, removeGateway, useGateway } from "./commands/gateway.ts";
+import { addGateway, listGateways, logIn, logOut, removeGateway, useGateway } from "./commands/gateway.ts";
 import {
   createGoals,
   createSandbox,
@@ -75,6 +75,10 @@ export function createProgram(
     .option("-g, --gateway <name>", "gateway to talk to ($OPENSHELL_GATEWAY; default: the one in use)")
     .option("--gateway-endpoint <url>", "its endpoint, in place of the known one ($OPENSHELL_GATEWAY_ENDPOINT)")
     .option("--gateway-insecure", "do not verify its certificate ($OPENSHELL_GATEWAY_INSECURE)")
+    .option(
+      "--bearer-token-file <file>",
+      "file with the token that calls carry ($OPENSHELL_BEARER_TOKEN_FILE, or the token itself in $OPENSHELL_BEARER_TOKEN; default: the gateway's login)",
+    )
     .option("-w, --workspace <name>", 'workspace ($OPENSHELL_WORKSPACE; default: "default")')
     .option("--request-timeout <seconds>", "for one call to the gateway (default: 30)")
     .option("-v, --verbose", "say more when something fails")
@@ -102,7 +106,22 @@ export function createProgram(
     .option("--ca <file>", "CA certificate of the gateway, PEM")
     .option("--cert <file>", "client certificate, PEM")
     .option("--key <file>", "client key, PEM")
+    .option("--oidc-issuer <url>", "its users log in to this OpenID provider")
+    .option("--oidc-client-id <id>", "as this client of the provider (default: openshell-cli)")
+    .option("--oidc-audience <name>", "asking for tokens for this audience, where the provider has to be told")
+    .option("--oidc-scopes <scopes>", "and for these scopes, separated by spaces")
+    .option("--oidc-ca <file>", "CA certificate of the provider, PEM, where it is not one that everyone knows")
     .action((name, options) => addGateway(context(), name, options));
+  gateway
+    .command("login [name]")
+    .description(
+      "log in to the gateway's OpenID provider: in a browser anywhere, or as a client with $OPENSHELL_OIDC_CLIENT_SECRET",
+    )
+    .action((name) => logIn(context(), name));
+  gateway
+    .command("logout [name]")
+    .description("forget the login")
+    .action((name) => logOut(context(), name));
   gateway
     .command("use <name>")
     .description("choose the gateway that commands talk to")

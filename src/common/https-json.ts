@@ -23,7 +23,8 @@ export interface JsonAnswer {
 
 /**
  * One request of a JSON document. Redirects are not followed: whoever is asked answers.
- * @throws unavailable when nobody answers in time, data-loss for an answer that is no JSON or too large
+ * @returns the body undefined for an answer with another status than 200 that is no JSON
+ * @throws unavailable when nobody answers in time, data-loss for an answer of 200 that is no JSON, or one that is too large
  */
 export async function requestJson(url: string, options: JsonRequest = {}): Promise<JsonAnswer> {
   const { form, ca, signal, timeoutMs = 15_000 } = options;
@@ -54,7 +55,9 @@ export async function requestJson(url: string, options: JsonRequest = {}): Promi
   try {
     return { status: answer.status, body: JSON.parse(answer.text) };
   } catch (cause) {
-    throw new OpenShellError("data-loss", `${url} answered ${answer.status} and no JSON`, { cause });
+    // The page of an error is no JSON, and the status says it all.
+    if (answer.status !== 200) return { status: answer.status, body: undefined };
+    throw new OpenShellError("data-loss", `${url} answered 200 and no JSON`, { cause });
   }
 }
 

@@ -19,7 +19,13 @@ export type ProviderDocument = z.output<typeof documentSchema>;
 export async function discoverProvider(issuer: string, request: JsonRequest = {}): Promise<ProviderDocument> {
   const url = `${issuer.replace(/\/$/, "")}/.well-known/openid-configuration`;
   const { status, body } = await requestJson(url, request);
-  if (status !== 200) throw new OpenShellError("unavailable", `${url} answered ${status}`);
+  if (status >= 500) throw new OpenShellError("unavailable", `${url} answered ${status}`);
+  if (status !== 200) {
+    throw new OpenShellError(
+      "failed-precondition",
+      `${url} answered ${status}: is the issuer written as the provider writes it?`,
+    );
+  }
   const document = documentSchema.safeParse(body);
   if (!document.success) {
     throw new OpenShellError("failed-precondition", `${url} is no document of an OpenID provider`, {

@@ -6,8 +6,9 @@ import { parse } from "yaml";
 import { z } from "zod";
 import { OpenShellError } from "../../common/errors.ts";
 import { type CommandContext, outputFormat } from "../context.ts";
-import { type GatewayCertificates, parseEndpoint } from "../gateways.ts";
-import { printResult, tableOf } from "../output.ts";
+import { type GatewayCertificates, type KnownGateway, parseEndpoint } from "../gateways.ts";
+import { clientLogin, type DevicePrompt, deviceLogin, type OidcClient } from "../oidc-login.ts";
+import { oneLine, printResult, tableOf } from "../output.ts";
 import { write } from "../terminal.ts";
 
 export interface GatewayAddOptions {
@@ -17,6 +18,11 @@ export interface GatewayAddOptions {
   readonly key?: string;
   readonly fromSecret?: string;
   readonly fromKubernetes?: string;
+  readonly oidcIssuer?: string;
+  readonly oidcClientId?: string;
+  readonly oidcAudience?: string;
+  readonly oidcScopes?: string;
+  readonly oidcCa?: string;
 }
 
 export async function addGateway(context: CommandContext, name: string, options: GatewayAddOptions): Promise<void> {
@@ -28,8 +34,9 @@ export async function addGateway(context: CommandContext, name: string, options:
       "certificates are of no use with an http:// endpoint: write https://, or leave them out",
     );
   }
+  const oidc = await oidcFrom(options);
   const known = await context.gateways.list();
-  await context.gateways.add(name, endpoint, certificates);
+  await context.gateways.add(name, endpoint, certificates, oidc);
   if (known.length === 0 || (await context.gateways.active()) === undefined) await context.gateways.use(name);
   const active = (await context.gateways.active()) === name;
   await write(
@@ -66,6 +73,70 @@ export async function listGateways(context: CommandContext, options: { readonly 
       ],
       rows,
     ),
+  );
+}
+
+async function oidcFrom(options: GatewayAddOptions): Promise<Partial<OidcClient> | undefined> {
+  const { oidcIssuer: issuer, oidcClientId: clientId, oidcAudience: audience, oidcScopes: scopes, oidcCa } = options;
+  if (issuer === undefined) {
+    if ([clientId, audience, scopes, oidcCa].every((one) => one === undefined)) return undefined;
+    throw new OpenShellError(
+      "invalid-argument",
+      "--oidc-… options are of no use without --oidc-issuer: name the provider",
+    );
+  }
+  const url = URL.parse(issuer);
+  if (url === null || !/^https?:$/.test(url.protocol) || url.search !== "" || url.hash !== "") {
+    throw new OpenShellError(
+      "invalid-argument",
+      `--oidc-issuer "${issuer}": write it as the provider does, such as https://login.example.com/realms/main`,
+    );
+  }
+  return {
+    issuer,
+    ...(clientId === undefined ? {} : { clientId }),
+    ...(audience === undefined ? {} : { audience }),
+    ...(scopes === undefined ? {} : { scopes }),
+    ...(oidcCa === undefined ? {} : { ca: await readText(oidcCa) }),
+  };
+}
+
+/** The gateway that is named, else the one that commands talk to. */
+async function chosen(context: CommandContext, name: string | undefined): Promise<KnownGateway> {
+  const { terminal, options, gateways } = context;
+  const wanted = name ?? options.gateway ?? (terminal.env.OPENSHELL_GATEWAY || (await gateways.active()));
+  if (wanted !== undefined) return gateways.get(wanted);
+  throw new OpenShellError("failed-precondition", "no gateway is chosen: name the one to log in to");
+}
+
+export async function logIn(context: CommandContext, name: string | undefined): Promise<void> {
+  const { terminal, gateways } = context;
+  const gateway = await chosen(context, name);
+  const client = await gateways.oidcClient(gateway, terminal.env);
+  if (client === undefined) {
+    throw new OpenShellError(
+      "failed-precondition",
+      `users of the gateway "${gateway.name}" do not log in (auth_mode ${gateway.metadata.auth_mode ?? "mtls"}): add it again with --oidc-issuer`,
+    );
+  }
+  const secret = terminal.env.OPENSHELL_OIDC_CLIENT_SECRET;
+  const token = secret
+    ? await clientLogin(client, secret, terminal.signal)
+    : await deviceLogin(client, (prompt) => askToLogIn(context, prompt), terminal.signal);
+  await gateways.storeToken(gateway.name, token);
+  await write(terminal.stdout, `Logged in to the gateway ${gateway.name}.\n`);
+}
+
+function askToLogIn({ terminal }: CommandContext, { url, code }: DevicePrompt): void {
+  terminal.stderr.write(`Open ${oneLine(url)} in a browser and confirm the code ${oneLine(code)}.\n`);
+}
+
+export async function logOut(context: CommandContext, name: string | undefined): Promise<void> {
+  const gateway = await chosen(context, name);
+  const was = await context.gateways.removeToken(gateway.name);
+  await write(
+    context.terminal.stdout,
+    `${was ? "Logged out of" : "There was no login to"} the gateway ${gateway.name}.\n`,
   );
 }
 
