@@ -59,7 +59,7 @@ export class ClusterView {
   readonly #runtimeClasses: Informer<RuntimeClass>;
   readonly #priorityClasses: Informer<PriorityClass>;
   readonly #namespaces = new Map<string, NamespaceView>();
-  readonly #following = new Map<string, Promise<void>>();
+  readonly #following = new Map<string, { readonly synced: Promise<void>; readonly stop: () => Promise<void> }>();
   readonly #listenedTo = new WeakSet<object>();
   #api: AgentSandboxVersion | undefined;
   readonly #records = new WeakMap<object, ReadRecord>();
@@ -95,7 +95,7 @@ export class ClusterView {
   /** Resolves when the sandboxes of a namespace are known, and rejects when it is no longer to be followed. */
   follow(name: string): Promise<void> {
     const known = this.#following.get(name);
-    if (known !== undefined) return known;
+    if (known !== undefined) return known.synced;
     const { informers, gatewayId, onPolicies, onEvent, onSandbox } = this.#options;
     const namespace = new NamespaceView(informers, name, gatewayId);
     this.#listen(pods.plural, namespace.pods, sandboxIdOf, () => true);
@@ -105,40 +105,38 @@ export class ClusterView {
       onPolicies();
       for (const id of this.#idsIn(namespace)) onSandbox(id);
     });
-    const synced = (async () => {
+    const list = async () => {
       await namespace.synced();
       for (let api = this.#api; namespace.api !== api; api = this.#api) {
         if (api === undefined) break;
         await this.#resourcesOf(namespace, api).synced;
         await namespace.adopt(api);
       }
+      // It may have gone meanwhile.
+      if (this.#following.get(name) !== following) return;
       for (const change of ["added", "modified"] as const) namespace.events.on(change, onEvent);
       this.#namespaces.set(name, namespace);
       onPolicies();
       for (const id of this.#idsIn(namespace)) onSandbox(id);
-    })();
+    };
+    const synced = list();
     synced.catch(() => undefined);
-    this.#following.set(name, synced);
-    this.#stops.set(name, () => namespace.stop());
+    const following = { synced, stop: () => namespace.stop() };
+    this.#following.set(name, following);
     return synced;
   }
 
   /** Its namespace is gone, or not ours any more. */
   async unfollow(name: string): Promise<void> {
     const namespace = this.#namespaces.get(name);
-    const ids = namespace === undefined ? [] : this.#idsIn(namespace);
+    const shown = namespace === undefined ? [] : this.#idsIn(namespace);
+    const followed = this.#following.get(name);
     this.#namespaces.delete(name);
     this.#following.delete(name);
     this.#policiesFor.delete(name);
-    await this.#stops.get(name)?.();
-    this.#stops.delete(name);
-    for (const id of ids) {
-      this.overlay.forgetSandbox(id);
-      this.#options.onSandbox(id);
-    }
+    await followed?.stop();
+    for (const id of new Set([...shown, ...this.overlay.forgetNamespace(name)])) this.#options.onSandbox(id);
   }
-
-  readonly #stops = new Map<string, () => Promise<void>>();
 
   #resourcesOf(namespace: NamespaceView, api: AgentSandboxVersion): Informer<AgentSandbox> {
     const isOurs = (resource: Live<AgentSandbox>) => this.#recordOf(resource).ok;

@@ -73,7 +73,17 @@ export class WriteOverlay {
       .map(({ object }) => object as Live<T>);
   }
 
-  /** Nothing is left of it, or its namespace is not ours any more. */
+  /** A namespace is gone, or not ours any more. @returns the sandboxes of which something was known in it */
+  forgetNamespace(namespace: string): string[] {
+    const isThere = ({ object }: { readonly object: Live<KubeObject> }) => object.metadata.namespace === namespace;
+    const written = [...this.#entries].filter(([, entries]) => [...entries.values()].some(isThere)).map(([id]) => id);
+    const departed = [...this.#departed.values()].filter(isThere).map(({ sandboxId }) => sandboxId);
+    const ids = [...new Set([...written, ...departed])];
+    for (const id of ids) this.forgetSandbox(id);
+    return ids;
+  }
+
+  /** Nothing is left of it. */
   forgetSandbox(sandboxId: string): void {
     this.#entries.delete(sandboxId);
     for (const [uid, each] of this.#departed) if (each.sandboxId === sandboxId) this.#departed.delete(uid);

@@ -4,7 +4,15 @@ import { join } from "node:path";
 import { pino } from "pino";
 import { afterEach, describe, expect, test } from "vitest";
 import type { KubernetesSettings } from "../config/index.ts";
-import type { AgentSandbox, KubeObject, Live, NetworkPolicy, Pod, RoleBinding } from "../kube/index.ts";
+import {
+  type AgentSandbox,
+  type KubeObject,
+  type Live,
+  type NetworkPolicy,
+  namespaces,
+  type Pod,
+  type RoleBinding,
+} from "../kube/index.ts";
 import {
   clusterPermissions,
   labels,
@@ -174,6 +182,23 @@ describe("a managed workspace", () => {
     });
     await during(client.deleteWorkspace({ workspace: "team-a" }));
     expect(cluster.all("namespaces")).toMatchObject([theirs]);
+  });
+
+  test("whose namespace somebody else deletes takes its sandboxes along, although the rights in it go first", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver, during } = await driverOn(cluster, managed);
+    await during(client.createSandbox({ sandbox: sandboxIn("team-a") }));
+    const isKnown = () =>
+      client.getSandbox({ sandboxId: testSandboxId }).then(
+        () => true,
+        () => false,
+      );
+    cluster.beforeWrite = ({ resource }) => {
+      if (resource === "sandboxes" || resource === "pods") throw refusal(403, "Forbidden", "no binding any more");
+    };
+    await cluster.delete(namespaces, undefined, "openshell-openshell-team-a");
+    await settled(cluster, async () => !(await isKnown()));
+    await settled(cluster, () => driver.depth() === 0);
   });
 
   test("that a crash left half made is made whole", async () => {
