@@ -28,7 +28,7 @@ import {
 import { ignoring } from "./_ignoring.ts";
 import { expectedPolicies, putPolicy } from "./policies.ts";
 import type { NamespaceFacts } from "./request.ts";
-import { factsOfNamespace, requireRights, type Workspaces, type WorkspacesOptions } from "./workspaces.ts";
+import { factsOfNamespace, listed, requireRights, type Workspaces, type WorkspacesOptions } from "./workspaces.ts";
 
 /** A namespace that is ready has listed by then; one that a crash left half made is made ready first. */
 const listedWithinMs = 5_000;
@@ -70,14 +70,14 @@ export class ManagedWorkspaces implements Workspaces {
     await Promise.all(
       ours.map(async (namespace) => {
         const { name } = namespace.metadata;
-        const listed = view.follow(name).then(() => true);
+        const following = view.follow(name).then(() => true);
         const late = sleep(listedWithinMs, signal).then(() => false);
-        if (await Promise.race([listed, late])) return;
+        if (await Promise.race([following, late])) return;
         log.warn(`namespace "${name}" cannot be listed yet; what it lacks is made anew`);
         await this.#furnish(workspaceOf(namespace), name, signal).catch((error: unknown) =>
           log.error({ err: error }, `namespace "${name}" cannot be made ready; waiting until it can be listed`),
         );
-        await listed;
+        await following;
       }),
     );
   }
@@ -107,6 +107,12 @@ export class ManagedWorkspaces implements Workspaces {
       );
       return;
     }
+    const stillThere = (why: string, cause?: unknown) =>
+      new OpenShellError("unavailable", `namespace "${name}" of workspace "${workspace}" is still ${why}`, {
+        retryAfterMs: 2_000,
+        cause,
+      });
+    if (this.#namespaces.get(undefined, name) === undefined) throw stillThere("unknown to the watch");
     if (!isEnding(found)) {
       const { uid } = found.metadata;
       const deletion = client.delete(namespaces, undefined, name, { preconditions: { uid } });
@@ -127,11 +133,7 @@ export class ManagedWorkspaces implements Workspaces {
         )
         .map(({ message }) => message)
         .join("; ");
-      throw new OpenShellError(
-        "unavailable",
-        `namespace "${name}" of workspace "${workspace}" is still being deleted${why ? `: ${why}` : ""}`,
-        { retryAfterMs: 2_000, cause: error },
-      );
+      throw stillThere(`being deleted${why ? `: ${why}` : ""}`, error);
     }
   }
 
@@ -161,7 +163,7 @@ export class ManagedWorkspaces implements Workspaces {
     }
     const end = deadline(readyWithinMs);
     await this.#furnish(workspace, name, end);
-    await Promise.race([view.follow(name), rejected(end, name)]);
+    await listed(view, name, end);
     this.#whole.add(made.metadata.uid);
   }
 
@@ -224,18 +226,4 @@ function workspaceOf({ metadata }: Live<Namespace>): string {
 
 function isOf({ metadata }: Live<Namespace>, gatewayId: string, workspace: string): boolean {
   return metadata.labels?.[labels.gatewayId] === gatewayId && metadata.labels[labels.workspace] === workspace;
-}
-
-function rejected(signal: AbortSignal, name: string): Promise<never> {
-  return new Promise((_resolve, reject) => {
-    const end = () =>
-      reject(
-        new OpenShellError("unavailable", `the driver could not list namespace "${name}" in time`, {
-          retryAfterMs: 2_000,
-          cause: signal.reason,
-        }),
-      );
-    if (signal.aborted) end();
-    else signal.addEventListener("abort", end, { once: true });
-  });
 }

@@ -5,7 +5,7 @@ import { workspaceNamespacePermissions, workspaceRoleName } from "../manifests/i
 import { type AllowedNamespaces, FiledNamespaces, LabelledNamespaces } from "./allowed-namespaces.ts";
 import type { NamespaceFacts } from "./request.ts";
 import { deniedRights } from "./self-review.ts";
-import { factsOfNamespace, type Workspaces, type WorkspacesOptions } from "./workspaces.ts";
+import { factsOfNamespace, listed, type Workspaces, type WorkspacesOptions } from "./workspaces.ts";
 
 const readyWithinMs = 20_000;
 /** Rights of a refusal that are named one by one; the rest is counted. */
@@ -80,7 +80,7 @@ export class OperatorWorkspaces implements Workspaces {
         { reason: "WorkspaceNotReady" },
       );
     }
-    await view.follow(name);
+    await listed(view, name, signal);
   }
 
   /** Each thing that an operator has to add, in words. */

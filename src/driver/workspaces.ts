@@ -65,3 +65,19 @@ export async function requireRights(
     { reason: "PermissionDenied" },
   );
 }
+
+/** Begins to follow a namespace. @throws unavailable when it cannot be listed before the signal aborts */
+export function listed(view: Pick<ClusterView, "follow">, name: string, signal: AbortSignal): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const end = () =>
+    reject(
+      new OpenShellError("unavailable", `the driver could not list namespace "${name}" in time`, {
+        retryAfterMs: 2_000,
+        cause: signal.reason,
+      }),
+    );
+  signal.addEventListener("abort", end, { once: true });
+  if (signal.aborted) end();
+  view.follow(name).then(resolve, reject);
+  return promise.finally(() => signal.removeEventListener("abort", end));
+}
