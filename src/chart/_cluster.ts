@@ -18,7 +18,7 @@ export function describeOnCluster(name: string, tests: () => void): void {
 }
 
 const cached = join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "openshell-dev", "bin", "kubectl");
-const kubectlProgram = existsSync(cached) ? cached : "kubectl";
+export const kubectlProgram = existsSync(cached) ? cached : "kubectl";
 
 export interface Outcome {
   readonly status: number | null;

@@ -30,7 +30,11 @@ export interface HelmResult {
 }
 
 export function helm(program: string, ...args: readonly string[]): HelmResult {
-  const { status, stdout, stderr, error } = spawnSync(program, args, { encoding: "utf8", maxBuffer: 64 << 20 });
+  return runProgram(program, args);
+}
+
+export function runProgram(program: string, args: readonly string[], env = process.env): HelmResult {
+  const { status, stdout, stderr, error } = spawnSync(program, args, { encoding: "utf8", maxBuffer: 64 << 20, env });
   if (error) throw error;
   return { ok: status === 0, stdout, stderr };
 }

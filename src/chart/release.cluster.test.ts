@@ -1,33 +1,29 @@
-/** The life of a release on a real cluster. Set OPENSHELL_TEST_KUBECONFIG; images as values/conformance.yaml names them, or with OPENSHELL_TEST_IMAGE_TAG. */
-import { spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
-import { homedir } from "node:os";
+/**
+ * The life of a release on a real cluster, with a running sandbox in it. Set OPENSHELL_TEST_KUBECONFIG; images as values/conformance.yaml
+ * names them, or with OPENSHELL_TEST_IMAGE_TAG.
+ */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, describe, expect, it, vi } from "vitest";
-import { chartDirectory, helmPrograms, repository } from "./_helm.ts";
+import { createInterface } from "node:readline";
+import { afterAll, beforeAll, expect, it, vi } from "vitest";
+import { cleanUp, describeOnCluster, kubeconfig, kubectl, kubectlProgram, mustRun, tryKubectl } from "./_cluster.ts";
+import { chartDirectory, helmPrograms, repository, runProgram } from "./_helm.ts";
+import { restartingChanges, silentChanges } from "./fixtures/changes.ts";
 
-vi.setConfig({ testTimeout: 300_000, hookTimeout: 180_000 });
+vi.setConfig({ testTimeout: 240_000, hookTimeout: 240_000 });
 
-const kubeconfig = process.env.OPENSHELL_TEST_KUBECONFIG;
 const tag = process.env.OPENSHELL_TEST_IMAGE_TAG ?? "dev";
 const [program = ""] = helmPrograms;
 const namespace = `openshell-release-${process.pid}`;
-const cached = join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "openshell-dev", "bin", "kubectl");
+const sandboxes = `${namespace}-sandboxes`;
+const folder = mkdtempSync(join(tmpdir(), "openshell-release-"));
 
-function run(command: string, args: readonly string[]): string {
-  const { status, stdout, stderr, error } = spawnSync(command, [...args, "--kubeconfig", kubeconfig ?? ""], {
-    encoding: "utf8",
-    maxBuffer: 64 << 20,
-  });
-  if (error) throw error;
-  if (status !== 0) throw new Error(`${command} ${args.join(" ")}: ${stderr}${stdout}`);
-  return stdout;
-}
-
-const kubectl = (...args: readonly string[]) => run(existsSync(cached) ? cached : "kubectl", args);
-const helm = (...args: readonly string[]) => run(program, [...args, "-n", namespace]);
-const get = (what: string, path: string) => kubectl("get", what, "-n", namespace, "-o", `jsonpath=${path}`);
-const podUid = () => get("pod/openshell-0", "{.metadata.uid}");
+const helm = (...args: readonly string[]) => mustRun(program, [...args, "-n", namespace]);
+const get = (what: string, path: string, where = namespace) =>
+  kubectl(["get", what, "-n", where, "-o", `jsonpath=${path}`]);
 const names = (kind: string) =>
   get(kind, "{.items[*].metadata.name}")
     .split(" ")
@@ -35,82 +31,142 @@ const names = (kind: string) =>
     .sort();
 
 const conformance = ["-f", join(repository, "values", "conformance.yaml"), "--set", `global.image.tag=${tag}`];
-const upgrade = (...flags: readonly string[]) =>
-  helm("upgrade", "openshell", chartDirectory, ...conformance, "--wait", "--timeout=150s", ...flags);
+const patience = ["--wait", "--timeout=150s"];
 
-describe.skipIf(kubeconfig === undefined || helmPrograms.length === 0)(
-  kubeconfig === undefined ? "a release (skipped: OPENSHELL_TEST_KUBECONFIG names no kubeconfig)" : "a release",
-  () => {
-    afterAll(() => {
-      for (const remove of [
-        () => helm("uninstall", "openshell", "--ignore-not-found", "--wait=false"),
-        () => kubectl("delete", "namespace", "--ignore-not-found", "--wait=false", namespace, `${namespace}-sandboxes`),
-      ]) {
-        try {
-          remove();
-        } catch (error) {
-          process.stderr.write(`${error}\n`);
-        }
-      }
-    });
+function upgrade(change: object): void {
+  const file = join(folder, "change.json");
+  writeFileSync(file, JSON.stringify(change));
+  helm("upgrade", "openshell", chartDirectory, ...conformance, "-f", file, ...patience);
+}
 
-    it("is installed, tested from inside, upgraded, rolled back and uninstalled", () => {
-      helm("install", "openshell", chartDirectory, "--create-namespace", ...conformance, "--wait", "--timeout=150s");
-      const installed = podUid();
-      const keys = get("secret/openshell-keys", "{.metadata.uid}");
+/** The gateway's Pod, and the templates of it that the StatefulSet ever had. */
+const gateway = () => ({
+  pod: get("pod/openshell-0", "{.metadata.uid}"),
+  revisions: names("controllerrevision").length,
+});
 
-      const tested = helm("test", "openshell", "--logs", "--timeout=150s");
-      expect(tested).toContain("certificate of openshell.");
-      expect(tested).toContain(`may patch pods in ${namespace}-sandboxes`);
-      expect(tested).toContain("NetworkPolicy keeps this Pod from openshell-test.");
-      expect(tested).not.toContain("FAIL");
-      expect(names("networkpolicy")).toEqual(["openshell"]);
+/** Every Pod of every sandbox, and how often each container was started. */
+const pair = () =>
+  get(
+    "pods",
+    '{range .items[*]}{.metadata.name} {.metadata.uid} {.status.containerStatuses[*].restartCount}{"\\n"}{end}',
+    sandboxes,
+  );
 
-      upgrade();
-      expect(podUid(), "nothing changed, so the gateway goes on").toBe(installed);
+/** The command line against this release, as the administrator. */
+async function openshell<T>(use: (run: (...args: readonly string[]) => string) => T | Promise<T>): Promise<T> {
+  const forward = spawn(
+    kubectlProgram,
+    ["--kubeconfig", kubeconfig ?? "", "-n", namespace, "port-forward", "svc/openshell", ":8080"],
+    { stdio: ["ignore", "pipe", "inherit"] },
+  );
+  try {
+    const [line] = await once(createInterface(forward.stdout), "line", { signal: AbortSignal.timeout(20_000) });
+    const port = /127\.0\.0\.1:(\d+)/.exec(String(line))?.[1];
+    const run = (...args: readonly string[]) => {
+      const command = [join(repository, "src", "cli", "main.ts"), ...args];
+      const env = { ...process.env, XDG_CONFIG_HOME: folder };
+      const { ok, stdout, stderr } = runProgram(process.execPath, command, env);
+      if (!ok) throw new Error(`openshell ${args.join(" ")}: ${stderr}`);
+      return stdout;
+    };
+    const secret = join(folder, "client-tls.json");
+    writeFileSync(secret, kubectl(["get", "secret", "openshell-client-tls", "-n", namespace, "-o", "json"]));
+    run("gateway", "add", "release", "--endpoint", `https://127.0.0.1:${port}`, "--from-secret", secret);
+    return await use(run);
+  } finally {
+    forward.kill();
+  }
+}
 
-      upgrade(
-        "--set",
-        "service.annotations.a=b",
-        "--set",
-        "podDisruptionBudget.enabled=true",
-        "--set",
-        "persistence.annotations.a=b",
-      );
-      expect(podUid(), "no setting changed").toBe(installed);
+describeOnCluster("a release with a running sandbox", () => {
+  let installed: ReturnType<typeof gateway>;
+  let running: string;
+  let keys: string;
+  const expectUntouched = () => expect(pair(), "the sandbox's two Pods").toBe(running);
 
-      upgrade("--set", "gatewayConfig.openshell\\.gateway.log_level=warn");
-      const configured = podUid();
-      expect(configured).not.toBe(installed);
-      expect(get("statefulset/openshell", "{.metadata.generation}"), "one roll").toBe("2");
+  beforeAll(async () => {
+    // As the previous release installed it: its values are what --reuse-values brings back.
+    const previous = join(folder, "previous");
+    cpSync(chartDirectory, previous, { recursive: true });
+    cpSync(join(import.meta.dirname, "fixtures", "values-0.1.yaml"), join(previous, "values.yaml"));
+    helm("upgrade", "--install", "openshell", previous, "--create-namespace", ...conformance, ...patience);
+    installed = gateway();
+    keys = get("secret/openshell-keys", "{.metadata.uid}");
+    await openshell((run) => run("sandbox", "create", "--name", "long"));
+    running = pair();
+    expect(running.trim().split("\n")).toHaveLength(2);
+  });
 
-      helm("upgrade", "openshell", chartDirectory, "--reuse-values", "--wait", "--timeout=150s");
-      expect(podUid(), "the same values").toBe(configured);
+  afterAll(() =>
+    cleanUp(
+      () => helm("uninstall", "openshell", "--ignore-not-found", "--wait=false"),
+      () => tryKubectl(["delete", "namespace", "--ignore-not-found", "--wait=false", namespace, sandboxes]),
+      () => rmSync(folder, { recursive: true, force: true }),
+    ),
+  );
 
-      helm("rollback", "openshell", "1", "--wait", "--timeout=150s");
-      expect(podUid()).not.toBe(configured);
-      expect(get("secret/openshell-keys", "{.metadata.uid}"), "keys outlive everything").toBe(keys);
+  it("is tested from inside", () => {
+    const tested = helm("test", "openshell", "--logs", "--timeout=150s");
+    expect(tested).toContain("certificate of openshell.");
+    expect(tested).toContain(`may patch pods in ${sandboxes}`);
+    expect(tested).toContain("NetworkPolicy keeps this Pod from openshell-test.");
+    expect(tested).not.toContain("FAIL");
+    expect(names("networkpolicy")).toEqual(["openshell"]);
+  });
 
-      helm("uninstall", "openshell", "--wait", "--timeout=150s");
-      expect(names("secret")).toEqual(
-        ["ca", "client-tls", "jwt-keys", "keys", "server-client-ca", "server-tls"].map((role) => `openshell-${role}`),
-      );
-      expect(names("persistentvolumeclaim")).toEqual(["openshell-data"]);
-      for (const kind of [
-        "statefulset",
-        "service",
-        "serviceaccount",
-        "role",
-        "job",
-        "cronjob",
-        "networkpolicy",
-        "configmap",
-      ])
-        expect(
-          names(kind).filter((name) => name.startsWith("openshell")),
-          kind,
-        ).toEqual([]);
-      expect(kubectl("get", "namespace", `${namespace}-sandboxes`, "-o", "name")).toContain("-sandboxes");
-    });
-  },
-);
+  it("goes on as it is when the previous release's values are used again", () => {
+    helm("upgrade", "openshell", chartDirectory, "--reuse-values", "--no-hooks", ...patience);
+    expect(gateway()).toEqual(installed);
+    expectUntouched();
+  });
+
+  it("goes on as it is when everything that does not concern the gateway's Pod changes", () => {
+    upgrade(Object.assign({}, ...silentChanges));
+    expect(gateway()).toEqual(installed);
+    expectUntouched();
+  });
+
+  it("starts the gateway anew, once, when everything else changes, and the sandbox neither notices nor is lost", async () => {
+    upgrade(restartingChanges);
+    const { pod, revisions } = gateway();
+    expect(pod).not.toBe(installed.pod);
+    expect(revisions, "one roll").toBe(installed.revisions + 1);
+    expectUntouched();
+    await openshell((run) =>
+      // The supervisor finds the new gateway within seconds.
+      vi.waitFor(() => expect(run("sandbox", "exec", "long", "--", "echo", "still here")).toContain("still here"), {
+        timeout: 60_000,
+        interval: 500,
+      }),
+    );
+  });
+
+  it("is rolled back to what it was, with its keys and the sandbox", () => {
+    const before = gateway();
+    helm("rollback", "openshell", "1", ...patience);
+    const after = gateway();
+    expect(after.pod).not.toBe(before.pod);
+    expect(after.revisions, "the template of before, not a third one").toBe(before.revisions);
+    expect(get("secret/openshell-keys", "{.metadata.uid}")).toBe(keys);
+    expectUntouched();
+  });
+
+  it("leaves on uninstall what docs/reference/gitops.md says, and nothing else", () => {
+    helm("uninstall", "openshell", ...patience);
+    expect(names("secret")).toEqual(
+      ["ca", "client-tls", "jwt-keys", "keys", "server-client-ca", "server-tls"].map((role) => `openshell-${role}`),
+    );
+    expect(names("persistentvolumeclaim")).toEqual(["openshell-data"]);
+    const kinds =
+      "statefulset,pod,service,serviceaccount,role,rolebinding,job,cronjob,networkpolicy,configmap,ingress,poddisruptionbudget";
+    const left = kubectl(["get", kinds, "-n", namespace, "-o", "name"]).split("\n");
+    // helm test --logs reads them after the test, and the next test replaces them.
+    const tests = ["pod/openshell-test", "pod/openshell-test-fence"];
+    expect(left.filter((name) => name.includes("openshell") && !tests.includes(name))).toEqual([]);
+    const ofCluster = kubectl(["get", "clusterrole,clusterrolebinding,validatingadmissionpolicy", "-o", "name"]);
+    expect(ofCluster.split("\n").filter((name) => name.includes(namespace))).toEqual([]);
+    expect(kubectl(["get", "namespace", sandboxes, "-o", "name"]).trim()).toBe(`namespace/${sandboxes}`);
+    expectUntouched();
+  });
+});
