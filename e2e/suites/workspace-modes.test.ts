@@ -7,12 +7,12 @@ import { kubectl } from "../cluster/clients.ts";
 import { Conformance, tables } from "../support/conformance.ts";
 import { workerRelease } from "../support/release.ts";
 import { TestSandbox } from "../support/test-sandbox.ts";
-import { operatorLabel, operatorNamespace, operatorPrerequisites } from "../support/workspace-mode.ts";
+import { modesGatewayId, operatorLabel, operatorNamespace, operatorPrerequisites } from "../support/workspace-mode.ts";
 import { workspaceRights } from "../support/workspace-rights.ts";
 
 const release = workerRelease();
 /** Namespaces of managed mode are the cluster's, so that no other gateway may have this id. */
-const gatewayId = `modes-${process.env.VITEST_POOL_ID ?? "1"}`;
+const gatewayId = modesGatewayId(release);
 const gatewayAccount = `system:serviceaccount:${release.namespace}:${release.name}`;
 const sandboxAccount = `${release.name}-sandbox`;
 
