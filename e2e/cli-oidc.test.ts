@@ -7,7 +7,7 @@ import { decodeJwt } from "jose";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { run } from "../src/cli/program.ts";
 import { TestGateway } from "../src/gateway/_testing.ts";
-import { gatewayResource, publicClient, TestProvider } from "../src/gateway/identity/oidc/_test-provider.ts";
+import { approveDevice, publicClient, TestProvider } from "../src/gateway/identity/oidc/_test-provider.ts";
 
 let home: string;
 let provider: TestProvider;
@@ -126,7 +126,7 @@ describe("a gateway with an OpenID provider", () => {
     const onSaid = (text: string) => {
       const [, code = ""] = /confirm the code (\S+)\.\n/.exec(text) ?? [];
       expect(text).toMatch(/^Open https:\/\/127\.0\.0\.1:\d+\/device\?user_code=\S+ in a browser/);
-      approve(code).then(approved.resolve, approved.reject);
+      approveDevice(provider, code, "beth").then(approved.resolve, approved.reject);
     };
     expect(await openshell("gateway login", { onSaid })).toMatchObject({ code: 0 });
     await approved.promise;
@@ -246,22 +246,3 @@ describe("a gateway with an OpenID provider", () => {
     expect((await openshell("gateway list -o json")).stdout).toBe("[]\n");
   });
 });
-
-/** What the provider does when a person signs in and confirms a code. */
-async function approve(userCode: string): Promise<void> {
-  const { Grant, DeviceCode } = provider.provider;
-  const code = await DeviceCode.findByUserCode(userCode.replaceAll("-", ""));
-  const grant = new Grant({ accountId: "beth", clientId: publicClient });
-  grant.addOIDCScope("openid offline_access");
-  grant.addResourceScope(gatewayResource, "");
-  const grantId = await grant.save();
-  Object.assign(code ?? {}, {
-    accountId: "beth",
-    grantId,
-    scope: "openid offline_access",
-    resource: gatewayResource,
-    authTime: Math.floor(Date.now() / 1000),
-  });
-  // The types leave out how long it is kept, in seconds.
-  await (code as { save(seconds: number): Promise<string> } | undefined)?.save(600);
-}

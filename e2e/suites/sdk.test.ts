@@ -1,18 +1,16 @@
 import { randomBytes } from "node:crypto";
-import { access, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { referenceOf } from "../../images/references.ts";
-import { cacheDirectory } from "../cluster/cache.ts";
 import { run } from "../cluster/exec.ts";
 import { Conformance } from "../support/conformance.ts";
 import { GatewayAccess } from "../support/gateway-access.ts";
 import { install, releaseNamed, uninstall } from "../support/release.ts";
+import { sdkPython, sdkVersion } from "../support/sdk-python.ts";
 
-/** The version that the gateway promises to serve unmodified. */
-const sdkVersion = "0.1.5";
 const script = fileURLToPath(new URL("../support/published-sdk.py", import.meta.url));
 
 let suite: Conformance;
@@ -83,23 +81,4 @@ async function runSdk(gateway: GatewayAccess): Promise<void> {
   } finally {
     await rm(home, { recursive: true, force: true });
   }
-}
-
-/** A Python that has the SDK, made once. */
-async function sdkPython(): Promise<string> {
-  const directory = join(cacheDirectory, "sdk", `openshell-${sdkVersion}`);
-  const program = join(directory, "bin/python");
-  const known = await access(join(directory, ".complete")).then(
-    () => true,
-    () => false,
-  );
-  if (known) return program;
-  await rm(directory, { recursive: true, force: true });
-  await mkdir(join(cacheDirectory, "sdk"), { recursive: true });
-  const remedy = "The SDK's test needs Python 3.10 or newer with venv: apt-get install python3-venv";
-  await run("python3", ["-m", "venv", directory], { remedy });
-  const pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", `openshell==${sdkVersion}`];
-  await run(program, pip, { remedy: "The SDK is installed from the Python package index that pip is configured for." });
-  await writeFile(join(directory, ".complete"), "");
-  return program;
 }

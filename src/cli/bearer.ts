@@ -100,7 +100,7 @@ async function renewed(
   let next: StoredToken;
   if (stored.client_credentials === true && secret) {
     next = await clientLogin(client, secret, signal);
-  } else if (stored.refresh_token !== undefined) {
+  } else if (stored.refresh_token) {
     try {
       next = await refreshLogin(client, stored, signal);
     } catch (error) {

@@ -23,12 +23,12 @@ export interface OidcClient {
 /** What `oidc_token.json` holds; other clients read and write it too. */
 export const tokenSchema = z.looseObject({
   access_token: z.string().min(1),
-  refresh_token: z.string().optional(),
-  /** Seconds since 1970; absent: never. */
-  expires_at: z.number().optional(),
-  issuer: z.string().optional(),
-  client_id: z.string().optional(),
-  client_credentials: z.boolean().optional(),
+  refresh_token: z.string().nullish(),
+  /** Seconds since 1970; absent, or null as the Python SDK writes it: never. */
+  expires_at: z.number().nullish(),
+  issuer: z.string().nullish(),
+  client_id: z.string().nullish(),
+  client_credentials: z.boolean().nullish(),
 });
 
 export type StoredToken = z.output<typeof tokenSchema>;
@@ -117,7 +117,7 @@ export async function clientLogin(client: OidcClient, secret: string, signal: Ab
  * @throws unauthenticated when the provider takes it no more
  */
 export async function refreshLogin(client: OidcClient, stored: StoredToken, signal: AbortSignal): Promise<StoredToken> {
-  const { refresh_token = "" } = stored;
+  const refresh_token = stored.refresh_token ?? "";
   const provider = await discover(client, signal);
   const form = { grant_type: "refresh_token", refresh_token, client_id: client.clientId };
   const { status, body } = await requestJson(tokenEndpoint(provider, client), requestOf(client, signal, form));
@@ -130,7 +130,7 @@ export async function refreshLogin(client: OidcClient, stored: StoredToken, sign
 
 /** Whether a token ends within half a minute, so that it could end on the way. */
 export function endsSoon({ expires_at: end }: StoredToken, nowMs: number): boolean {
-  return end !== undefined && end * 1000 - nowMs < 30_000;
+  return typeof end === "number" && end * 1000 - nowMs < 30_000;
 }
 
 /** Secrets go to nobody who cannot prove who it is, except on this machine. */
@@ -188,5 +188,5 @@ function refusedBy({ issuer }: OidcClient, status: number, body: unknown): OpenS
 
 /** Whether a stored token is of the provider that the gateway's users log in to. */
 export function isOf({ issuer }: StoredToken, client: OidcClient): boolean {
-  return issuer === undefined || sameIssuer(issuer, client.issuer);
+  return !issuer || sameIssuer(issuer, client.issuer);
 }

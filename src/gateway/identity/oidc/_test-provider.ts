@@ -165,3 +165,17 @@ export class TestProvider implements AsyncDisposable {
 
 /** The gateway as the provider knows it; its tokens' audience is "openshell-cli". */
 export const gatewayResource = "urn:openshell:gateway";
+
+/** What the provider does when a person signs in and confirms a code. */
+export async function approveDevice({ provider }: TestProvider, userCode: string, accountId: string): Promise<void> {
+  const code = await provider.DeviceCode.findByUserCode(userCode.replaceAll("-", ""));
+  if (code === undefined) throw new Error(`the provider knows no code ${userCode}`);
+  const grant = new provider.Grant({ accountId, clientId: publicClient });
+  grant.addOIDCScope("openid offline_access");
+  grant.addResourceScope(gatewayResource, "");
+  const scope = "openid offline_access";
+  const authTime = Math.floor(Date.now() / 1000);
+  Object.assign(code, { accountId, grantId: await grant.save(), scope, resource: gatewayResource, authTime });
+  // The types leave out how long it is kept, in seconds.
+  await (code as unknown as { save(seconds: number): Promise<string> }).save(600);
+}
