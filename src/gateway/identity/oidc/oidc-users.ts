@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { decodeJwt, errors, type JWTPayload, jwtVerify } from "jose";
 import { OpenShellError } from "../../../common/errors.ts";
@@ -21,6 +22,14 @@ export interface OidcOptions extends ClaimRules {
   readonly cooldownMs?: number;
 }
 
+interface Checked {
+  readonly user: UserPrincipal;
+  readonly endsMs: number;
+}
+
+/** How many tokens are remembered before all are forgotten. */
+const remembered = 1024;
+
 /** How far the provider's clock and ours may differ, in seconds. */
 const skewSeconds = 60;
 
@@ -37,6 +46,10 @@ const types = [undefined, "jwt", "at+jwt", "application/jwt", "application/at+jw
 export class OidcUsers {
   readonly keys: ProviderKeys;
   readonly #options: OidcOptions;
+  /** Tokens that held, by digest, as long as the keys are those they were checked with: clients show one for every call. */
+  #checked = new Map<string, Checked>();
+  /** Which fetch of the keys. */
+  #checkedWith = 0;
 
   constructor(options: OidcOptions, log: Logger) {
     this.#options = options;
@@ -67,7 +80,22 @@ export class OidcUsers {
    * @throws unauthenticated with the reason it does not count, unavailable while it cannot be checked
    */
   async identify(token: string): Promise<UserPrincipal> {
-    const { issuer, audience, now = Date.now } = this.#options;
+    if (this.keys.fetches.ok !== this.#checkedWith || this.#checked.size >= remembered) {
+      this.#checked = new Map();
+      this.#checkedWith = this.keys.fetches.ok;
+    }
+    const name = createHash("sha256").update(token).digest("base64");
+    const checked = this.#checked.get(name);
+    if (checked !== undefined && this.keys.usable && this.#nowMs() < checked.endsMs) return checked.user;
+    const before = this.#checkedWith;
+    const { user, endsMs } = await this.#check(token);
+    // Not when other keys came meanwhile: the token may have held by one that is gone.
+    if (this.keys.fetches.ok === before) this.#checked.set(name, { user, endsMs });
+    return user;
+  }
+
+  async #check(token: string): Promise<Checked> {
+    const { issuer, audience } = this.#options;
     const bare = issuer.replace(/\/$/, "");
     try {
       // Before a key is looked for: somebody else's token is no reason to ask the provider for one.
@@ -78,16 +106,20 @@ export class OidcUsers {
         audience,
         algorithms,
         clockTolerance: skewSeconds,
-        currentDate: new Date(now()),
+        currentDate: new Date(this.#nowMs()),
         requiredClaims: ["exp", "sub"],
       });
       if (!types.includes(protectedHeader.typ?.toLowerCase())) {
         throw refused("TokenKind", `is a ${protectedHeader.typ}, not an access token`);
       }
-      return this.#userOf(payload);
+      return { user: this.#userOf(payload), endsMs: ((payload.exp ?? 0) + skewSeconds) * 1000 };
     } catch (error) {
       throw error instanceof OpenShellError ? error : this.#explained(error);
     }
+  }
+
+  #nowMs(): number {
+    return (this.#options.now ?? Date.now)();
   }
 
   #userOf(payload: JWTPayload): UserPrincipal {
