@@ -322,6 +322,20 @@ describeWithHelm("gatewayConfig", () => {
     expect(effective({ "openshell.gateway": null }).openshell?.gateway).toHaveProperty("bind_address");
   });
 
+  it("takes a list under a table's name for an array of tables, in its order", () => {
+    const gatewayConfig = {
+      "openshell.x.hooks": [
+        { name: "b", nested: { c: [1, 2] } },
+        { name: "a", left: null },
+      ],
+      "openshell.x": { other: true },
+    };
+    const text = toml(render(program, { values: { gatewayConfig }, skipSchema: true }));
+    expect(parse(text).openshell).toMatchObject({
+      x: { other: true, hooks: [{ name: "b", nested: { c: [1, 2] } }, { name: "a" }] },
+    });
+  });
+
   it("cannot change what the chart owns", () => {
     const { openshell } = effective({
       "openshell.gateway": {
@@ -376,7 +390,7 @@ describeWithHelm("gatewayConfig", () => {
       "gatewayConfig: openshell.x.a.database_url: the database address may hold a password and does not belong into a ConfigMap; the chart gives it to the gateway itself",
     ],
     [{ "openshell..x": {} }, "gatewayConfig: openshell..x has an empty part between two dots"],
-    [{ "openshell.x": "y" }, "gatewayConfig: openshell.x must be a map, got string"],
+    [{ "openshell.x": "y" }, "gatewayConfig: openshell.x must be a map, or a list of maps, got string"],
     [
       { openshell: { gateway: {} } },
       "gatewayConfig.openshell: the keys of gatewayConfig are whole table names; with --set escape their dots: --set 'gatewayConfig.openshell\\.gateway.log_level=debug'",
@@ -387,6 +401,15 @@ describeWithHelm("gatewayConfig", () => {
         "openshell.drivers.kubernetes.sandbox_runtime": { delivery: "copy" },
       },
       "gatewayConfig: openshell.drivers.kubernetes.sandbox_runtime.delivery is given twice: nested in its parent table and by a table name of its own; keep one of them",
+    ],
+    [{ "openshell.x": [{ a: 1 }, "y"] }, "gatewayConfig: openshell.x[1] must be a map, got string"],
+    [
+      { "openshell.x": { list: [{ a: 1 }] }, "openshell.x.list": [{ a: 2 }] },
+      "gatewayConfig: openshell.x.list is given twice: nested in its parent table and by a table name of its own; keep one of them",
+    ],
+    [
+      { "openshell.x": [{ key: "-----BEGIN PRIVATE KEY-----" }] },
+      "gatewayConfig: openshell.x[0].key: a private key does not belong into a ConfigMap",
     ],
     [{ "openshell.x": { a: ["b", null] } }, "gatewayConfig: null inside a list means nothing; remove the entry"],
   ])("%j is refused with a sentence", (gatewayConfig, sentence) => {

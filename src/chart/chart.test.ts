@@ -112,6 +112,16 @@ describe("values.schema.json", () => {
   });
 });
 
+describe("a guard", () => {
+  it("has a test with its words", () => {
+    const tests = readdirSync(import.meta.dirname)
+      .filter((name) => name.endsWith(".test.ts"))
+      .map((name) => readFileSync(join(import.meta.dirname, name), "utf8"))
+      .join();
+    expect(guardSentences.filter((sentence) => !tests.includes(sentence))).toEqual([]);
+  });
+});
+
 describe("the reference of the values", () => {
   const text = valuesReference();
 

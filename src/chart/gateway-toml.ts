@@ -87,9 +87,12 @@ function readGatewayConfig(tree: Expr<Table>): Statement {
       "gatewayConfig.openshell: the keys of gatewayConfig are whole table names; with --set escape their dots: --set 'gatewayConfig.openshell\\.gateway.log_level=debug'",
     ),
     when(notEqual(toJson(table), "null"), [
-      guard(not(isKind("map", table)), text`gatewayConfig: ${name} must be a map, got ${call("kindOf", table)}`),
+      guard(
+        not(or(isKind("map", table), isKind("slice", table))),
+        text`gatewayConfig: ${name} must be a map, or a list of maps, got ${call("kindOf", table)}`,
+      ),
       output(refuseSecrets.include(call("dict", "path", name, "value", table))),
-      ...placeTable(tree, name, table),
+      when(isKind("slice", table), placeTables(tree, name, table), placeTable(tree, name, table)),
     ]),
   ]);
 }
@@ -112,6 +115,21 @@ function placeTable(tree: Expr<Table>, name: Expr<string>, table: Expr<Table>): 
         put(target, key, value),
       ]),
     ]),
+  ];
+}
+
+/** A list under a table's name is an array of tables: a setting, of that name, of the table above. */
+function placeTables(tree: Expr<Table>, name: Expr<string>, tables: Expr<unknown>): Block {
+  const own = call<string>("last", call("splitList", ".", name));
+  const above = call<string>("trimSuffix", text`.${own}`, name);
+  return [
+    forEach<number, unknown>(tables, (entry, index) => [
+      guard(
+        not(isKind("map", entry)),
+        text`gatewayConfig: ${name}[${index}] must be a map, got ${call("kindOf", entry)}`,
+      ),
+    ]),
+    ...placeTable(tree, above, call("dict", own, tables)),
   ];
 }
 

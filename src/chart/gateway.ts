@@ -184,7 +184,7 @@ export class GatewayStatefulSet extends Construct {
           selector: { matchLabels: selectorLabels("gateway") },
           template: {
             metadata: {
-              labels: { ...entries(values.podLabels), ...labels },
+              labels: objectLabels("gateway", values.podLabels),
               annotations: {
                 ...entries(values.podAnnotations),
                 // A changed configuration rolls the gateway.

@@ -1,6 +1,6 @@
 import { Construct } from "constructs";
 import { values } from "./_values.ts";
-import { entries, HelmObject, helm, type Manifest, render } from "./layer/index.ts";
+import { HelmObject, helm, type Manifest, render } from "./layer/index.ts";
 import { fullname, objectLabels, selectorLabels } from "./names.ts";
 
 /** What this chart writes of a `monitoring.coreos.com/v1` ServiceMonitor. */
@@ -23,7 +23,7 @@ export class GatewayServiceMonitor extends Construct {
       kind: "ServiceMonitor",
       when: enabled,
       manifest: {
-        metadata: { name: render(fullname), namespace, labels: { ...entries(labels), ...objectLabels("gateway") } },
+        metadata: { name: render(fullname), namespace, labels: objectLabels("gateway", labels) },
         spec: {
           endpoints: [{ port: "metrics", interval: render(interval), scrapeTimeout: render(scrapeTimeout) }],
           namespaceSelector: { matchNames: [namespace] },

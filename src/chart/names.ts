@@ -120,10 +120,10 @@ export function selectorLabels(component: Component): Record<string, string> {
   };
 }
 
-/** Labels of an object. */
-export function objectLabels(component: Component): Record<string, string> {
+/** Labels of an object: its own before those of all objects. */
+export function objectLabels(component: Component, own?: Expr<Record<string, string>>): Record<string, string> {
   return {
-    ...entries(values.commonLabels),
+    ...entries(own === undefined ? values.commonLabels : call("merge", {}, own, values.commonLabels)),
     ...selectorLabels(component),
     "app.kubernetes.io/version": render(helm.appVersion),
     "app.kubernetes.io/managed-by": render(helm.releaseService),

@@ -139,6 +139,18 @@ describeWithHelm("a label or name that the chart writes itself", () => {
       "persistence.annotations: helm.sh/resource-policy is written by the chart itself; remove it",
     ],
     [
+      { serviceMonitor: { labels: { "app.kubernetes.io/instance": "x" } } },
+      "serviceMonitor.labels: app.kubernetes.io/instance is written by the chart itself; remove it",
+    ],
+    [
+      { serviceMonitor: { labels: { "agents.x-k8s.io/x": "x" } } },
+      "serviceMonitor.labels: agents.x-k8s.io/x has a prefix that only OpenShell and Agent Sandbox write; choose another",
+    ],
+    [
+      { sandboxNamespace: { labels: { "app.kubernetes.io/managed-by": "x" } } },
+      "sandboxNamespace.labels: app.kubernetes.io/managed-by is written by the chart itself; remove it",
+    ],
+    [
       { sandboxNamespace: { labels: { "pod-security.kubernetes.io/enforce": "privileged" } } },
       "sandboxNamespace.labels: pod-security.kubernetes.io/enforce comes from sandboxNamespace.podSecurity; set that instead",
     ],
@@ -152,6 +164,22 @@ describeWithHelm("a label or name that the chart writes itself", () => {
     ],
   ])("is refused: %j", (values, sentence) => {
     expect(sentenceOf(program, { values })).toBe(sentence);
+  });
+});
+
+describeWithHelm("a label that is given twice", () => {
+  it("is the more particular one's, and stands there once", () => {
+    const values = {
+      commonLabels: { team: "all", more: "x" },
+      podLabels: { team: "pods" },
+      sandboxNamespace: { labels: { team: "sandboxes" } },
+      serviceMonitor: { enabled: true, labels: { team: "metrics" } },
+    };
+    const objects = render(program, { values });
+    expect(find(objects, "StatefulSet").spec.template.metadata.labels).toMatchObject({ team: "pods", more: "x" });
+    expect(find(objects, "StatefulSet").metadata.labels).toMatchObject({ team: "all" });
+    expect(find(objects, "Namespace").metadata.labels).toMatchObject({ team: "sandboxes", more: "x" });
+    expect(find(objects, "ServiceMonitor").metadata.labels).toMatchObject({ team: "metrics", more: "x" });
   });
 });
 

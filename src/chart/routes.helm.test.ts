@@ -201,4 +201,18 @@ describeWithHelm("a route that could not work", () => {
       sentence,
     );
   });
+
+  it("is refused on a cluster whose Gateway API is too old for TLS to the gateway", () => {
+    const grpcRoute = {
+      enabled,
+      hostnames: ["gw.example.com"],
+      gateway: { name: "edge" },
+      backendTLSPolicy: { enabled, caConfigMapName: "openshell-ca" },
+    };
+    const gatewayApi = "gateway.networking.k8s.io/v1/GRPCRoute";
+    const apis = ["apps/v1/Deployment", "agents.x-k8s.io/v1beta1/Sandbox", gatewayApi];
+    expect(sentenceOf(program, { values: { grpcRoute, gatewayConfig: unauthenticated }, apis })).toBe(
+      "this cluster does not serve BackendTLSPolicy of gateway.networking.k8s.io/v1, which grpcRoute.backendTLSPolicy.enabled asks for: install the Gateway API 1.4 or later; or set preflight.enabled to false when the same sync installs it",
+    );
+  });
 });

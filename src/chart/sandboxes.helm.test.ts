@@ -68,6 +68,13 @@ describeWithHelm("the guard of the sandboxes' labels", () => {
   });
 });
 
+const withoutLimits = {
+  "openshell.drivers.kubernetes": {
+    supervisor_resources: { limits: { memory: "" } },
+    workload_resources: { limits: { memory: "" } },
+  },
+};
+
 describeWithHelm("bounds that contradict each other", () => {
   it.each([
     [
@@ -81,6 +88,17 @@ describeWithHelm("bounds that contradict each other", () => {
     [
       { resourceQuota: { enabled, hard: { "limits.cpu": "40" } } },
       "resourceQuota.hard bounds limits.cpu, so the cluster refuses every container without it: set limits.cpu of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.default.cpu",
+    ],
+    [
+      { resourceQuota: { enabled, hard: { "limits.memory": "40Gi" } }, gatewayConfig: withoutLimits },
+      "resourceQuota.hard bounds limits.memory, so the cluster refuses every container without it: set limits.memory of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.default.memory",
+    ],
+    [
+      {
+        resourceQuota: { enabled, hard: { "requests.cpu": "4" } },
+        gatewayConfig: { "openshell.drivers.kubernetes": { workload_resources: { requests: { cpu: "" } } } },
+      },
+      "resourceQuota.hard bounds requests.cpu, so the cluster refuses every container without it: set requests.cpu of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.defaultRequest.cpu",
     ],
     [
       {

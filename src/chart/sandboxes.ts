@@ -103,8 +103,7 @@ export class SandboxNamespace extends Construct {
         metadata: {
           name: render(sandboxNamespace),
           labels: {
-            ...entries(values.sandboxNamespace.labels),
-            ...labels,
+            ...objectLabels("sandbox", values.sandboxNamespace.labels),
             "pod-security.kubernetes.io/enforce": level,
             "pod-security.kubernetes.io/warn": level,
             "pod-security.kubernetes.io/audit": level,

@@ -404,34 +404,60 @@
   {{- $_ := set $.v "sandbox" (dict "image" (dict "tag" (dig "sandbox" "image" "tag" "" $.Values.AsMap) "digest" (dig "sandbox" "image" "digest" "" $.Values.AsMap) "registry" (dig "sandbox" "image" "registry" "" $.Values.AsMap) "repository" (dig "sandbox" "image" "repository" "" $.Values.AsMap) "pullPolicy" (dig "sandbox" "image" "pullPolicy" "" $.Values.AsMap))) -}}
   {{- $_ := set $.v "probes" (dict "startup" (dict "periodSeconds" (dig "probes" "startup" "periodSeconds" 1 $.Values.AsMap) "timeoutSeconds" (dig "probes" "startup" "timeoutSeconds" 1 $.Values.AsMap) "failureThreshold" (dig "probes" "startup" "failureThreshold" 60 $.Values.AsMap)) "liveness" (dict "periodSeconds" (dig "probes" "liveness" "periodSeconds" 10 $.Values.AsMap) "timeoutSeconds" (dig "probes" "liveness" "timeoutSeconds" 3 $.Values.AsMap) "failureThreshold" (dig "probes" "liveness" "failureThreshold" 6 $.Values.AsMap)) "readiness" (dict "periodSeconds" (dig "probes" "readiness" "periodSeconds" 2 $.Values.AsMap) "timeoutSeconds" (dig "probes" "readiness" "timeoutSeconds" 2 $.Values.AsMap) "failureThreshold" (dig "probes" "readiness" "failureThreshold" 3 $.Values.AsMap))) -}}
   {{- $_ := set $ "gatewayImage" (printf "%v%v%v" (ternary (printf "%v/" (trimSuffix "/" (default $.v.global.image.registry $.v.gateway.image.registry))) "" (not (empty (default $.v.global.image.registry $.v.gateway.image.registry)))) $.v.gateway.image.repository (ternary (printf "@%v" $.v.gateway.image.digest) (printf ":%v" (default (default $.Chart.AppVersion $.v.global.image.tag) $.v.gateway.image.tag)) (not (empty $.v.gateway.image.digest)))) -}}
-  {{- $_ := set $ "fullname" (trimAll "-." (trunc 45 (default (ternary $.Release.Name (printf "%v-%v" $.Release.Name (default $.Chart.Name $.v.nameOverride)) (not (empty (contains (default $.Chart.Name $.v.nameOverride) $.Release.Name)))) $.v.fullnameOverride))) -}}
-  {{- $_ := set $ "sandboxNamespace" (trimAll "-." (trunc 63 (default (printf "%v-sandboxes" $.Release.Namespace) $.v.sandboxNamespace.name))) -}}
+  {{- $_ := set $ "fullname" (ternary (printf "%v-%v" (trimAll "-." (trunc 36 (default (ternary $.Release.Name (printf "%v-%v" $.Release.Name (default $.Chart.Name $.v.nameOverride)) (not (empty (contains (default $.Chart.Name $.v.nameOverride) $.Release.Name)))) $.v.fullnameOverride))) (trunc 8 (sha256sum (default (ternary $.Release.Name (printf "%v-%v" $.Release.Name (default $.Chart.Name $.v.nameOverride)) (not (empty (contains (default $.Chart.Name $.v.nameOverride) $.Release.Name)))) $.v.fullnameOverride)))) (trimAll "-." (default (ternary $.Release.Name (printf "%v-%v" $.Release.Name (default $.Chart.Name $.v.nameOverride)) (not (empty (contains (default $.Chart.Name $.v.nameOverride) $.Release.Name)))) $.v.fullnameOverride)) (not (empty (gt (len (default (ternary $.Release.Name (printf "%v-%v" $.Release.Name (default $.Chart.Name $.v.nameOverride)) (not (empty (contains (default $.Chart.Name $.v.nameOverride) $.Release.Name)))) $.v.fullnameOverride)) 45)))) -}}
+  {{- $_ := set $ "sandboxNamespace" (ternary (printf "%v-%v" (trimAll "-." (trunc 54 (default (printf "%v-sandboxes" $.Release.Namespace) $.v.sandboxNamespace.name))) (trunc 8 (sha256sum (default (printf "%v-sandboxes" $.Release.Namespace) $.v.sandboxNamespace.name)))) (trimAll "-." (default (printf "%v-sandboxes" $.Release.Namespace) $.v.sandboxNamespace.name)) (not (empty (gt (len (default (printf "%v-sandboxes" $.Release.Namespace) $.v.sandboxNamespace.name)) 63)))) -}}
   {{- $tree := dict -}}
   {{- range $key1, $item1 := deepCopy $.v.gatewayConfig -}}
     {{- if eq $key1 "openshell" -}}
       {{- fail "gatewayConfig.openshell: the keys of gatewayConfig are whole table names; with --set escape their dots: --set 'gatewayConfig.openshell\\.gateway.log_level=debug'" -}}
     {{- end -}}
     {{- if ne (toJson $item1) "null" -}}
-      {{- if not (kindIs "map" $item1) -}}
-        {{- fail (printf "gatewayConfig: %v must be a map, got %v" $key1 (kindOf $item1)) -}}
+      {{- if not (or (kindIs "map" $item1) (kindIs "slice" $item1)) -}}
+        {{- fail (printf "gatewayConfig: %v must be a map, or a list of maps, got %v" $key1 (kindOf $item1)) -}}
       {{- end -}}
       {{- include "openshell.config.refuseSecrets" (dict "path" $key1 "value" $item1) -}}
-      {{- $target := $tree -}}
-      {{- range $key3, $item3 := splitList "." $key1 -}}
-        {{- if eq $item3 "" -}}
-          {{- fail (printf "gatewayConfig: %v has an empty part between two dots" $key1) -}}
-        {{- end -}}
-        {{- if not (kindIs "map" (get $target $item3)) -}}
-          {{- $_ := set $target $item3 (dict) -}}
-        {{- end -}}
-        {{- $target = get $target $item3 -}}
-      {{- end -}}
-      {{- range $key3, $item3 := $item1 -}}
-        {{- if ne (toJson $item3) "null" -}}
-          {{- if and (hasKey $target $key3) (ne (toJson (get $target $key3)) "null") -}}
-            {{- fail (printf "gatewayConfig: %v.%v is given twice: nested in its parent table and by a table name of its own; keep one of them" $key1 $key3) -}}
+      {{- if kindIs "slice" $item1 -}}
+        {{- range $key4, $item4 := $item1 -}}
+          {{- if not (kindIs "map" $item4) -}}
+            {{- fail (printf "gatewayConfig: %v[%v] must be a map, got %v" $key1 $key4 (kindOf $item4)) -}}
           {{- end -}}
-          {{- $_ := set $target $key3 $item3 -}}
+        {{- end -}}
+        {{- $target := $tree -}}
+        {{- range $key4, $item4 := splitList "." (trimSuffix (printf ".%v" (last (splitList "." $key1))) $key1) -}}
+          {{- if eq $item4 "" -}}
+            {{- fail (printf "gatewayConfig: %v has an empty part between two dots" (trimSuffix (printf ".%v" (last (splitList "." $key1))) $key1)) -}}
+          {{- end -}}
+          {{- if not (kindIs "map" (get $target $item4)) -}}
+            {{- $_ := set $target $item4 (dict) -}}
+          {{- end -}}
+          {{- $target = get $target $item4 -}}
+        {{- end -}}
+        {{- range $key4, $item4 := dict (last (splitList "." $key1)) $item1 -}}
+          {{- if ne (toJson $item4) "null" -}}
+            {{- if and (hasKey $target $key4) (ne (toJson (get $target $key4)) "null") -}}
+              {{- fail (printf "gatewayConfig: %v.%v is given twice: nested in its parent table and by a table name of its own; keep one of them" (trimSuffix (printf ".%v" (last (splitList "." $key1))) $key1) $key4) -}}
+            {{- end -}}
+            {{- $_ := set $target $key4 $item4 -}}
+          {{- end -}}
+        {{- end -}}
+      {{- else -}}
+        {{- $target := $tree -}}
+        {{- range $key4, $item4 := splitList "." $key1 -}}
+          {{- if eq $item4 "" -}}
+            {{- fail (printf "gatewayConfig: %v has an empty part between two dots" $key1) -}}
+          {{- end -}}
+          {{- if not (kindIs "map" (get $target $item4)) -}}
+            {{- $_ := set $target $item4 (dict) -}}
+          {{- end -}}
+          {{- $target = get $target $item4 -}}
+        {{- end -}}
+        {{- range $key4, $item4 := $item1 -}}
+          {{- if ne (toJson $item4) "null" -}}
+            {{- if and (hasKey $target $key4) (ne (toJson (get $target $key4)) "null") -}}
+              {{- fail (printf "gatewayConfig: %v.%v is given twice: nested in its parent table and by a table name of its own; keep one of them" $key1 $key4) -}}
+            {{- end -}}
+            {{- $_ := set $target $key4 $item4 -}}
+          {{- end -}}
         {{- end -}}
       {{- end -}}
     {{- end -}}
@@ -487,7 +513,7 @@
     {{- $_ := set $mtls "enabled" (not $.v.server.disableTls) -}}
   {{- end -}}
   {{- if or (not (hasKey $driver "gateway_id")) (kindIs "invalid" (get $driver "gateway_id")) -}}
-    {{- $_ := set $driver "gateway_id" (trimAll "-." (trunc 33 $.fullname)) -}}
+    {{- $_ := set $driver "gateway_id" (ternary (printf "%v-%v" (trimAll "-." (trunc 24 $.fullname)) (trunc 8 (sha256sum $.fullname))) (trimAll "-." $.fullname) (not (empty (gt (len $.fullname) 33)))) -}}
   {{- end -}}
   {{- if or (not (hasKey $driver "supervisor_image")) (kindIs "invalid" (get $driver "supervisor_image")) -}}
     {{- $_ := set $driver "supervisor_image" (printf "%v%v%v" (ternary (printf "%v/" (trimSuffix "/" (default $.v.global.image.registry $.v.supervisor.image.registry))) "" (not (empty (default $.v.global.image.registry $.v.supervisor.image.registry)))) $.v.supervisor.image.repository (ternary (printf "@%v" $.v.supervisor.image.digest) (printf ":%v" (default (default $.Chart.AppVersion $.v.global.image.tag) $.v.supervisor.image.tag)) (not (empty $.v.supervisor.image.digest)))) -}}

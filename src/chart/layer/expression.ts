@@ -72,9 +72,13 @@ export const orElse = <T>(value: Input<T>, fallback: Input<T>) => call<T>("defau
 /** One of two values, by a condition. */
 export const choose = <T>(condition: Input<unknown>, yes: Input<T>, no: Input<T>) =>
   call<T>("ternary", yes, no, call("not", call("empty", condition)));
-/** At most `length` characters, without a `-` or `.` at the end. */
-export const shorten = (value: Input<string>, length: number) =>
-  call<string>("trimAll", "-.", call("trunc", length, value));
+/** At most `length` characters. A longer text ends in a hash of all of it, so that two which differ at their end stay two. */
+export const shorten = (value: Input<string>, length: number): Expr<string> => {
+  const start = call<string>("trimAll", "-.", call("trunc", length - 9, value));
+  const whole = call<string>("trimAll", "-.", value);
+  const isLonger = call<boolean>("gt", call("len", value), length);
+  return choose(isLonger, text`${start}-${call<string>("trunc", 8, call("sha256sum", value))}`, whole);
+};
 
 /** What Helm knows besides the values. */
 export const helm = {
