@@ -1,3 +1,4 @@
+import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
 
 export default defineConfig({
@@ -5,5 +6,8 @@ export default defineConfig({
     include: ["src/**/*.test.ts", "images/**/*.test.ts", "e2e/**/*.test.ts"],
     exclude: ["e2e/suites/**", "**/node_modules/**"],
     testTimeout: 20_000,
+    // Loading the modules anew for every file costs more than most files' tests. A test that stubs something undoes it.
+    isolate: false,
+    maxWorkers: availableParallelism(),
   },
 });

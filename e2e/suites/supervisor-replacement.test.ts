@@ -1,5 +1,4 @@
 import { randomBytes } from "node:crypto";
-import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Conformance, type Pair, tables } from "../support/conformance.ts";
 import { CountingSandbox } from "../support/counting-sandbox.ts";
@@ -77,15 +76,13 @@ describe("a supervisor that is lost", () => {
   it("leaves the workload frozen while no other one can be made, and running again afterwards", async () => {
     await using sandbox = await CountingSandbox.running(suite);
     const before = await suite.pair(sandbox);
-    const quota = await podQuota(suite, 1);
-    try {
-      await suite.kubectl(["delete", "--wait", ...pod(before)]);
-      await sandbox.until(reason("SupervisorRefused"));
-      await sandbox.frozen();
-    } finally {
-      await quota[Symbol.asyncDispose]();
-    }
-    await sandbox.countsOn(0);
+    await using stack = new AsyncDisposableStack();
+    const quota = stack.use(await podQuota(suite, 1));
+    await suite.kubectl(["delete", "--wait", ...pod(before)]);
+    await sandbox.until(reason("SupervisorRefused"));
+    const count = await sandbox.frozen();
+    await quota[Symbol.asyncDispose]();
+    await sandbox.countsOn(count);
     expect((await suite.pair(sandbox)).workload.metadata.uid).toBe(before.workload.metadata.uid);
   }, 240_000);
 
@@ -111,9 +108,8 @@ describe("a supervisor that is lost", () => {
             one.status?.containerStatuses?.some(({ state }) => state?.running ?? state?.terminated),
         ),
     );
-    const count = await sandbox.count();
-    await sleep(3000);
-    await sandbox.countsOn(count);
+    // Three seconds in which the copy tries.
+    await sandbox.countsOn((await sandbox.count()) + 30);
     const found = (uid: string) => suite.podsOf(sandbox).find((one) => one.metadata.uid === uid);
     expect(found(supervisor.metadata.uid)?.metadata.deletionTimestamp).toBeUndefined();
     expect(found(workload.metadata.uid)?.metadata.deletionTimestamp).toBeUndefined();

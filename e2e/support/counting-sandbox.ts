@@ -59,6 +59,7 @@ export class CountingSandbox implements AsyncDisposable {
   /** Asserts that it does not count, past the gateway; gives what it has counted to. */
   async frozen(): Promise<number> {
     const count = await this.#countSeenByKubelet();
+    // Time for fifteen more: that nothing happens can only be waited for.
     await sleep(1500);
     expect(await this.#countSeenByKubelet()).toBe(count);
     return count;
