@@ -27,7 +27,7 @@ export const scopes = [
 /** A public client for people: device authorization, refresh tokens. */
 export const publicClient = "openshell-cli";
 
-/** A real OpenID provider on the loopback, with TLS under an authority made for the test. */
+/** A real OpenID provider on an address of this machine, with TLS under an authority made for the test. */
 export class TestProvider implements AsyncDisposable {
   issuer = "";
   /** File of the authority that signed its certificate. */
@@ -35,6 +35,7 @@ export class TestProvider implements AsyncDisposable {
   /** Times that its keys were asked for. */
   keyFetches = 0;
   provider!: Provider;
+  readonly #host: string;
   readonly #directory: string;
   #server!: Server;
   #handler: RequestListener = (_, response) => response.writeHead(503).end();
@@ -42,17 +43,21 @@ export class TestProvider implements AsyncDisposable {
   #port = 0;
   #keys: JWK[] = [];
 
-  private constructor() {
+  private constructor(host: string) {
+    this.#host = host;
     this.#directory = mkdtempSync(join(tmpdir(), "openshell-oidc-"));
     this.caPath = join(this.#directory, "ca.crt");
   }
 
-  /** @param up false: nobody listens yet, though the issuer's address is known */
-  static async start({ up = true } = {}): Promise<TestProvider> {
-    const made = new TestProvider();
+  /**
+   * @param up false: nobody listens yet, though the issuer's address is known
+   * @param host an address of this machine
+   */
+  static async start({ up = true, host = "127.0.0.1" } = {}): Promise<TestProvider> {
+    const made = new TestProvider(host);
     const validity = { notBefore: new Date(Date.now() - 60_000), notAfter: new Date(Date.now() + 3_600_000) };
     const authority = await issueAuthority({ commonName: "provider CA", algorithm: "ecdsa-p256", ...validity });
-    const leaf = { authority, commonName: "provider", ipAddresses: ["127.0.0.1"], usages: ["server"] as const };
+    const leaf = { authority, commonName: "provider", ipAddresses: [host] };
     const { certPem: cert, keyPem: key } = await issueLeaf({ ...leaf, usages: ["server"], ...validity });
     made.#ca = authority.certPem;
     writeFileSync(made.caPath, authority.certPem);
@@ -61,14 +66,14 @@ export class TestProvider implements AsyncDisposable {
       made.#handler(request, response);
     }) as unknown as Server;
     await made.up();
-    made.issuer = `https://127.0.0.1:${made.#port}`;
+    made.issuer = `https://${host}:${made.#port}`;
     await made.rotate();
     if (!up) await made.down();
     return made;
   }
 
   async up(): Promise<void> {
-    await new Promise<void>((resolve) => this.#server.listen(this.#port, "127.0.0.1", resolve));
+    await new Promise<void>((resolve) => this.#server.listen(this.#port, this.#host, resolve));
     this.#port = (this.#server.address() as AddressInfo).port;
   }
 
