@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import {
   chmodSync,
   existsSync,
@@ -90,6 +91,34 @@ describe("a tree through a tar stream", () => {
 
   it("names a source that is not there", async () => {
     await expect(packTree(join(directory, "absent"))).rejects.toThrow(`${join(directory, "absent")} does not exist`);
+  });
+});
+
+describe.skipIf(process.getuid?.() !== 0)("a tree over one with another file system mounted in it", () => {
+  it("arrives there too", async () => {
+    const destination = join(directory, "out");
+    mkdirSync(join(destination, "d/mounted"), { recursive: true });
+    execFileSync("mount", ["-t", "tmpfs", "none", join(destination, "d/mounted")]);
+    try {
+      writeFileSync(join(destination, "d/mounted/a"), "old");
+      const time = new Date("2021-03-04T05:06:07Z");
+      const stream = crafted(
+        [{ name: "d/mounted/a", mode: 0o751, mtime: time }, "new"],
+        [{ name: "d/mounted/sub/b" }, "b"],
+        [{ name: "d/mounted/link", type: "symlink", linkname: "sub/b" }],
+      );
+      await extractTree(stream, destination);
+      const at = (path: string) => join(destination, "d/mounted", path);
+      expect(readFileSync(at("a"), "utf8")).toBe("new");
+      expect(statSync(at("a"))).toMatchObject({ mtime: time });
+      expect(statSync(at("a")).mode & 0o777).toBe(0o751);
+      expect(readlinkSync(at("link"))).toBe("sub/b");
+      expect(readFileSync(at("link"), "utf8")).toBe("b");
+      expect(readdirSync(at(".")).sort()).toEqual(["a", "link", "sub"]);
+      expect(readdirSync(destination)).toEqual(["d"]);
+    } finally {
+      execFileSync("umount", [join(destination, "d/mounted")]);
+    }
   });
 });
 

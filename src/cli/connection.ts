@@ -11,7 +11,9 @@ import {
   GatewayDirectory,
   type KnownGateway,
   parseEndpoint,
+  requireTlsForTokens,
 } from "./gateways.ts";
+import { isLoopback } from "./loopback.ts";
 import { notLoggedIn } from "./oidc-login.ts";
 
 export interface GatewayChoice {
@@ -34,11 +36,14 @@ export interface Target {
   readonly insecure: boolean;
   /** The token that calls carry. @default none */
   readonly bearer?: Bearer;
+  /** The gateway whose login is not sent, since the endpoint is not the one that it was made for. */
+  readonly withheld?: string;
 }
 
 /**
- * Which gateway to talk to: flag, environment, `active_gateway`, in this order.
- * @throws failed-precondition when none was chosen; not-found when the chosen one is not known
+ * Which gateway to talk to: flag, environment, `active_gateway`, in this order. A login goes to the endpoint that its gateway has, and to
+ * another one only where --gateway names the gateway in the same command.
+ * @throws failed-precondition when none was chosen, or a token would go where others could read it; not-found when the chosen one is not known
  */
 export async function resolveTarget(choice: GatewayChoice, env: Environment): Promise<Target> {
   const directory = new GatewayDirectory(configDirectory(env));
@@ -49,16 +54,19 @@ export async function resolveTarget(choice: GatewayChoice, env: Environment): Pr
   const name = named ?? active;
   if (override !== undefined) {
     const endpoint = parseEndpoint(override);
-    const certificates = name === undefined ? undefined : await directory.certificates(name);
     const known = name === undefined ? undefined : await directory.find(name);
-    const bearer = await bearerOf(choice, env, directory, known);
-    return {
+    const isItsOwn = known !== undefined && isEndpointOf(known, endpoint);
+    const trusts = isItsOwn || choice.gateway !== undefined;
+    const bearer = await bearerOf(choice, env, directory, trusts ? known : undefined);
+    const target: Target = {
       name: name ?? endpoint.url,
       endpoint,
       insecure,
-      ...(certificates === undefined ? {} : { certificates }),
-      ...(bearer === undefined ? {} : { bearer }),
+      ...optional("certificates", name === undefined ? undefined : await directory.certificates(name)),
+      ...optional("bearer", bearer),
+      ...(bearer === undefined && known?.metadata.auth_mode === "oidc" ? { withheld: known.name } : {}),
     };
+    return keepingTokens(target);
   }
   if (name === undefined) {
     throw new OpenShellError(
@@ -73,15 +81,33 @@ export async function resolveTarget(choice: GatewayChoice, env: Environment): Pr
     );
   }
   const known = await directory.get(name);
-  const certificates = await directory.certificates(name);
-  const bearer = await bearerOf(choice, env, directory, known);
-  return {
+  return keepingTokens({
     name,
     endpoint: parseEndpoint(known.metadata.gateway_endpoint),
     insecure,
-    ...(certificates === undefined ? {} : { certificates }),
-    ...(bearer === undefined ? {} : { bearer }),
-  };
+    ...optional("certificates", await directory.certificates(name)),
+    ...optional("bearer", await bearerOf(choice, env, directory, known)),
+  });
+}
+
+function optional<K extends string, V>(key: K, value: V | undefined): { readonly [name in K]?: V } {
+  return value === undefined ? {} : ({ [key]: value } as { readonly [name in K]?: V });
+}
+
+function isEndpointOf({ metadata }: KnownGateway, { url }: Endpoint): boolean {
+  return parseEndpoint(metadata.gateway_endpoint).url === url;
+}
+
+/** The same target, once it is sure that a token gets to the gateway and to nobody else. */
+function keepingTokens(target: Target): Target {
+  const { bearer, endpoint, insecure } = target;
+  if (bearer === undefined || isLoopback(endpoint.host)) return target;
+  requireTlsForTokens(endpoint);
+  if (!insecure) return target;
+  throw new OpenShellError(
+    "failed-precondition",
+    `the certificate of ${endpoint.url} is not to be verified, so that anybody could be there and take the token that calls carry; no token is sent there: leave out --gateway-insecure, and add the gateway with --ca`,
+  );
 }
 
 async function bearerOf(
@@ -166,7 +192,7 @@ async function identified(options: CallOptions, { bearer }: Target): Promise<Cal
 }
 
 /** Which credential is missing or does not hold, and where a better one comes from. */
-function unaccepted(error: OpenShellError, { name, certificates, bearer }: Target): OpenShellError {
+function unaccepted(error: OpenShellError, { name, endpoint, certificates, bearer, withheld }: Target): OpenShellError {
   const { reason, metadata } = error.details;
   // Said before anything was sent.
   if (reason === notLoggedIn) return error;
@@ -175,6 +201,13 @@ function unaccepted(error: OpenShellError, { name, certificates, bearer }: Targe
   if (bearer !== undefined) return refuse(`does not accept the token (${error.message}): ${bearer.remedy}`);
   if (certificates?.cert !== undefined) {
     return refuse(`does not accept the stored client certificate (${error.message}): add it again with a valid one`);
+  }
+  if (withheld !== undefined) {
+    return new OpenShellError(
+      "unauthenticated",
+      `the gateway at ${endpoint.url} wants a token, and the login to "${withheld}" goes to its own endpoint only: name it with --gateway ${withheld} to send it here`,
+      { cause: error },
+    );
   }
   return refuse(
     reason === "CredentialMissing"

@@ -5,6 +5,7 @@ import { homedir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
 import { OpenShellError } from "../common/errors.ts";
+import { isLoopback } from "./loopback.ts";
 import { type OidcClient, type StoredToken, tokenSchema } from "./oidc-login.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -79,6 +80,17 @@ export function parseEndpoint(text: string): Endpoint {
     port: url.port === "" ? (tls ? 443 : 80) : Number(url.port),
     tls,
   };
+}
+
+/**
+ * @throws failed-precondition for an endpoint off this machine that has no TLS: whoever reads a token on the way is its user
+ */
+export function requireTlsForTokens({ url, host, tls }: Endpoint): void {
+  if (tls || isLoopback(host)) return;
+  throw new OpenShellError(
+    "failed-precondition",
+    `${url} is an endpoint without TLS, so that others could read the token that calls carry; no token is sent there: write https://, or forward a local port to it`,
+  );
 }
 
 /**
@@ -171,11 +183,10 @@ export class GatewayDirectory {
     const authority = oidc?.ca;
     if (authority !== undefined) parsePem("CA certificate of the OIDC provider", () => new X509Certificate(authority));
     const directory = this.#directoryOf(name);
-    const isLoopback = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(endpoint.host);
     const metadata: GatewayMetadata = {
       name,
       gateway_endpoint: endpoint.url,
-      is_remote: !isLoopback,
+      is_remote: !isLoopback(endpoint.host),
       gateway_port: endpoint.port,
       auth_mode: oidc?.issuer !== undefined ? "oidc" : endpoint.tls ? "mtls" : "plaintext",
       ...(oidc?.issuer === undefined

@@ -4,6 +4,7 @@ import { sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { type JsonRequest, requestJson } from "../common/https-json.ts";
 import { discoverProvider, type ProviderDocument, sameIssuer } from "../common/oidc-discovery.ts";
+import { isLoopback } from "./loopback.ts";
 
 /** Reason of an error that says that there is no token to send. */
 export const notLoggedIn = "NotLoggedIn";
@@ -141,8 +142,7 @@ function discover(client: OidcClient, signal: AbortSignal): Promise<ProviderDocu
 
 function requireTls(url: string): void {
   const { protocol, hostname } = URL.parse(url) ?? {};
-  const isLoopback = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(hostname ?? "");
-  if (protocol === "https:" || (protocol === "http:" && isLoopback)) return;
+  if (protocol === "https:" || (protocol === "http:" && isLoopback(hostname ?? ""))) return;
   throw new OpenShellError(
     "invalid-argument",
     `"${url}" is no https:// URL; a login without TLS could be read by others`,

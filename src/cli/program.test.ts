@@ -293,6 +293,26 @@ describe("sandbox create", () => {
       expect((await running).code).toBe(0);
     });
 
+    it("leaves no sandbox with --no-keep, whatever became of the command", async () => {
+      gateway.script = [["PROVISIONING"], ["READY"], ["ERROR", "MainProcessFailed: exit code 3"]];
+      expect((await openshell("sandbox create --no-keep -- false")).code).toBe(3);
+      gateway.script = [["PROVISIONING"]];
+      expect((await openshell("sandbox create --no-keep --timeout 0.2 -- true")).code).toBe(125);
+      const interrupt = new AbortController();
+      const running = openshell("sandbox create --no-keep -- true", { signal: interrupt.signal });
+      while (gateway.watchers === 0) await new Promise((resolve) => setImmediate(resolve));
+      interrupt.abort();
+      expect(await running).toMatchObject({ code: 130, stderr: expect.not.stringContaining("goes on") });
+      await expect.poll(() => gateway.sandboxes.size).toBe(0);
+      for (const line of ["sandbox create --no-keep", "sandbox create --no-keep --until ready -- true"]) {
+        expect(await openshell(line)).toMatchObject({
+          code: 2,
+          stderr: "openshell: --no-keep needs a command after -- that is waited for\n",
+        });
+      }
+      expect(gateway.sandboxes.size).toBe(0);
+    });
+
     it("waits for READY only, or for nothing, where it was told so", async () => {
       gateway.script = [["PROVISIONING"], ["READY"]];
       expect((await openshell("sandbox create --until ready -- sleep 9")).code).toBe(0);

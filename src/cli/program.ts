@@ -170,6 +170,7 @@ export function createProgram(
       [],
     )
     .option("--no-git-ignore", "upload also what git ignores")
+    .option("--no-keep", "delete the sandbox when its command has ended, or when this command ends before it")
     .option("--detach", "do not wait; exit code 0 says that the sandbox was accepted")
     .addOption(
       new Option(

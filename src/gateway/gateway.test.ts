@@ -200,3 +200,27 @@ describe("a gateway with a supervisor", () => {
     expect(services).toEqual(["openshell.boundary.v1/files"]);
   });
 });
+
+describe("a gateway whose address is taken", () => {
+  it.each(["bind", "health", "metrics"] as const)("does not start, and names the setting (%s)", async (which) => {
+    await using first = await TestGateway.start();
+    const taken = { host: "127.0.0.1", port: first.gateway.port };
+    await expect(TestGateway.start({ [which]: taken })).rejects.toMatchObject({
+      code: "unavailable",
+      message:
+        `${which}_address: cannot listen on 127.0.0.1:${taken.port}: another program listens there; end it, or choose another port`.replace(
+          /^(health|metrics)_/,
+          "$1_bind_",
+        ),
+    });
+    // The one that is there goes on.
+    expect((await first.client.health({})).version).toBe("1.2.3");
+  });
+
+  it("says that an address is of another machine", async () => {
+    const elsewhere = { host: "192.0.2.1", port: 8080 };
+    await expect(TestGateway.start({ bind: elsewhere })).rejects.toThrow(
+      "bind_address: cannot listen on 192.0.2.1:8080: this machine has no such address",
+    );
+  });
+});

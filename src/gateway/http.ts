@@ -1,6 +1,7 @@
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { OpenShellError } from "../common/errors.ts";
+import { listenError } from "./listen-error.ts";
 import { type Metric, printMetrics } from "./metrics.ts";
 
 export interface Address {
@@ -29,10 +30,7 @@ export class HttpListener {
       response.writeHead(status, { "content-type": type }).end(body);
     });
     await new Promise<void>((resolve, reject) => {
-      server.once("error", (cause) => {
-        const where = `${address.host}:${address.port}`;
-        reject(new OpenShellError("unavailable", `${what}: cannot listen on ${where}: ${cause.message}`, { cause }));
-      });
+      server.once("error", (cause) => reject(listenError(what, address, cause)));
       server.listen(address.port, address.host, resolve);
     });
     return new HttpListener(server);

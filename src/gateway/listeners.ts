@@ -1,10 +1,10 @@
 import * as grpc from "@grpc/grpc-js";
-import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { addService, createServer, type Implementation, openshell } from "../wire/index.ts";
 import { type Address, HttpListener, healthPaths, metricsPaths } from "./http.ts";
 import type { Authenticator } from "./identity/authenticator.ts";
 import type { Principal } from "./identity/principal.ts";
+import { listenError } from "./listen-error.ts";
 import type { Metric } from "./metrics.ts";
 import type { GatewayTls } from "./tls.ts";
 
@@ -65,12 +65,15 @@ export async function listenGrpc(options: GrpcOptions, undo: AsyncDisposableStac
   return bind(server, address, tls ?? grpc.ServerCredentials.createInsecure());
 }
 
-function bind(server: grpc.Server, { host, port }: Address, credentials: grpc.ServerCredentials): Promise<number> {
+function bind(server: grpc.Server, address: Address, credentials: grpc.ServerCredentials): Promise<number> {
+  const { host, port } = address;
   const where = host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
+  // gRPC's library would say on standard error, in words of its own, what the rejection says.
+  if (process.env.GRPC_VERBOSITY === undefined) grpc.setLogVerbosity(grpc.logVerbosity.NONE);
   return new Promise((resolve, reject) => {
     server.bindAsync(where, credentials, (cause, bound) => {
       if (cause === null) resolve(bound);
-      else reject(new OpenShellError("unavailable", `cannot listen on ${where}: ${cause.message}`, { cause }));
+      else reject(listenError("bind_address", address, cause));
     });
   });
 }

@@ -6,7 +6,7 @@ import { parse } from "yaml";
 import { z } from "zod";
 import { OpenShellError } from "../../common/errors.ts";
 import { type CommandContext, outputFormat } from "../context.ts";
-import { type GatewayCertificates, type KnownGateway, parseEndpoint } from "../gateways.ts";
+import { type GatewayCertificates, type KnownGateway, parseEndpoint, requireTlsForTokens } from "../gateways.ts";
 import { clientLogin, type DevicePrompt, deviceLogin, type OidcClient } from "../oidc-login.ts";
 import { oneLine, printResult, tableOf } from "../output.ts";
 import { write } from "../terminal.ts";
@@ -35,6 +35,7 @@ export async function addGateway(context: CommandContext, name: string, options:
     );
   }
   const oidc = await oidcFrom(options);
+  if (oidc !== undefined) requireTlsForTokens(endpoint);
   const known = await context.gateways.list();
   await context.gateways.add(name, endpoint, certificates, oidc);
   if (known.length === 0 || (await context.gateways.active()) === undefined) await context.gateways.use(name);

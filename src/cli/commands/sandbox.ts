@@ -32,6 +32,8 @@ export interface SandboxCreateOptions extends CreateOptions, OutputOption {
   readonly upload: readonly string[];
   /** False with --no-git-ignore. */
   readonly gitIgnore: boolean;
+  /** False with --no-keep. */
+  readonly keep: boolean;
 }
 
 /** What `sandbox create --until` waits for. */
@@ -51,6 +53,9 @@ export async function createSandbox(
     throw new OpenShellError("invalid-argument", "--until ended needs a command after --: without one nothing ends");
   }
   const goal = options.until ?? (command.length > 0 ? "ended" : "ready");
+  if (!options.keep && (options.detach || goal === "ready")) {
+    throw new OpenShellError("invalid-argument", "--no-keep needs a command after -- that is waited for");
+  }
   const deadlines = createDeadlines(options.timeout);
   const uploads = options.upload.map(parseUpload);
   const request = createRequest(options, context.workspace, command);
@@ -71,14 +76,26 @@ export async function createSandbox(
       data = (await waitOn(context, connection, data, untilEnded, deadlines.ended())) ?? data;
     }
   } catch (error) {
-    if (context.terminal.signal.aborted) {
+    if (context.terminal.signal.aborted && options.keep) {
       const { name } = data;
       context.terminal.stderr.write(`The sandbox ${name} goes on; "openshell sandbox delete ${name}" removes it.\n`);
     }
     throw error;
+  } finally {
+    if (!options.keep) await discard(context, connection, data.name);
   }
   await printResult(context.terminal, format, data, () => tableOf(sandboxColumns(new Date(), false), [data]));
   return options.detach || goal === "ready" ? exitCodes.ok : (data.exit_code ?? exitCodes.ok);
+}
+
+/** Deletes a sandbox that nobody is to keep, after an interrupt too; what became of its command is not changed by a failure. */
+async function discard({ terminal, workspaceScope }: CommandContext, { client }: Connection, name: string) {
+  try {
+    await client.deleteSandbox({ workspaceScope, name, allowMissing: true }, { timeoutMs: 30_000 });
+  } catch (error) {
+    const { message } = OpenShellError.from(error);
+    terminal.stderr.write(`openshell: the sandbox ${oneLine(name)} is still there: ${oneLine(message)}\n`);
+  }
 }
 
 /** Milliseconds of `--timeout` for each of the two waits, which it bounds together; undefined for no end. */
