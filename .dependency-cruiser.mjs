@@ -17,7 +17,7 @@ const arrows = {
 
 /** Files besides index.ts that other rooms may import. */
 const doors =
-  "(?:src/[^/]+/index\\.ts|src/common/[^/]+\\.ts|src/manifests/(?:names|labels|permissions)\\.ts|src/pki/certificates\\.ts|src/wire/gen/[^/]+\\.(?:ts|js|d\\.ts))$";
+  "(?:src/[^/]+/index\\.ts|src/common/[^/]+\\.ts|src/manifests/(?:names|labels|permissions|managed-namespaces-policy)\\.ts|src/pki/certificates\\.ts|src/wire/gen/[^/]+\\.(?:ts|js|d\\.ts))$";
 
 export default {
   forbidden: [

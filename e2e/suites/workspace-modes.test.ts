@@ -8,7 +8,6 @@ import { Conformance, tables } from "../support/conformance.ts";
 import { workerRelease } from "../support/release.ts";
 import { TestSandbox } from "../support/test-sandbox.ts";
 import { modesGatewayId, operatorLabel, operatorNamespace, operatorPrerequisites } from "../support/workspace-mode.ts";
-import { workspaceRights } from "../support/workspace-rights.ts";
 
 const release = workerRelease();
 /** Namespaces of managed mode are the cluster's, so that no other gateway may have this id. */
@@ -20,8 +19,6 @@ const settings = (mode: object) => ({
   [tables.driver]: { gateway_id: gatewayId, ...mode },
   [tables.runtime]: { pod_anti_affinity: "required" },
 });
-const rightsOf = (mode: "managed" | "operator") =>
-  JSON.stringify({ apiVersion: "v1", kind: "List", items: workspaceRights(release, gatewayId, mode) });
 const newName = () => `w-${randomBytes(5).toString("hex")}`;
 
 let suite: Conformance;
@@ -47,7 +44,6 @@ async function expectPairApart(namespace: string, sandbox: TestSandbox): Promise
 
 describe("workspace_mode managed", () => {
   beforeAll(async () => {
-    await kubectl(inject("kubeconfig"), ["apply", "-f", "-"], { input: rightsOf("managed") });
     suite = await Conformance.open(settings({ workspace_mode: "managed" }));
   });
 
@@ -55,7 +51,6 @@ describe("workspace_mode managed", () => {
     await suite?.[Symbol.asyncDispose]();
     const where = inject("kubeconfig");
     await kubectl(where, ["delete", "namespace", "-l", `${labels.gatewayId}=${gatewayId}`, "--timeout=120s"]);
-    await kubectl(where, ["delete", "--ignore-not-found", "-f", "-"], { input: rightsOf("managed") });
   });
 
   it("makes a namespace with its workspace, runs a pair in it on two nodes, and deletes it with the workspace", async () => {
@@ -161,7 +156,6 @@ describe("workspace_mode operator", () => {
   const workspace = newName();
 
   beforeAll(async () => {
-    await kubectl(inject("kubeconfig"), ["apply", "-f", "-"], { input: rightsOf("operator") });
     const label = `${operatorLabel}=true`;
     suite = await Conformance.open(settings({ workspace_mode: "operator", operator_namespace_label: label }));
   });
@@ -170,7 +164,6 @@ describe("workspace_mode operator", () => {
     await suite?.[Symbol.asyncDispose]();
     const where = inject("kubeconfig");
     await kubectl(where, ["delete", "namespace", "-l", operatorLabel, "--timeout=120s"]);
-    await kubectl(where, ["delete", "--ignore-not-found", "-f", "-"], { input: rightsOf("operator") });
   });
 
   const create = (name: string) => suite.gateway.client.createWorkspace({ name }, { timeoutMs: 30_000 });

@@ -12,7 +12,6 @@ import {
 } from "../../src/manifests/index.ts";
 import { kubectl } from "../cluster/clients.ts";
 import type { Release } from "./release.ts";
-import { workspaceRights } from "./workspace-rights.ts";
 
 export const operatorLabel = "conformance.openshell.test/workspace";
 
@@ -68,7 +67,7 @@ export function placeOf(release: Release, mode = process.env.OPENSHELL_WORKSPACE
         workspace,
         namespace: managedNamespaceName(gatewayId, workspace),
         settings: { workspace_mode: "managed", gateway_id: gatewayId },
-        objects: [...workspaceRights(release, gatewayId, "managed"), namespace as KubeObject & object],
+        objects: [namespace as KubeObject & object],
       };
     }
     case "operator": {
@@ -77,11 +76,7 @@ export function placeOf(release: Release, mode = process.env.OPENSHELL_WORKSPACE
         workspace,
         namespace: workspace,
         settings: { workspace_mode: "operator", operator_namespace_label: operatorLabel, gateway_id: gatewayId },
-        objects: [
-          ...workspaceRights(release, gatewayId, "operator"),
-          operatorNamespace(workspace),
-          ...operatorPrerequisites(release, gatewayId, workspace),
-        ],
+        objects: [operatorNamespace(workspace), ...operatorPrerequisites(release, gatewayId, workspace)],
       };
     }
     default:

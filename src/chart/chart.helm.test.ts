@@ -4,7 +4,14 @@ import fc from "fast-check";
 import { parse } from "smol-toml";
 import { beforeAll, describe, expect, it, vi } from "vitest";
 import { parseSettings } from "../config/index.ts";
-import { clusterPermissions, sandboxNamespacePermissions } from "../manifests/permissions.ts";
+import { managedNamespacesPolicySpec } from "../manifests/managed-namespaces-policy.ts";
+import {
+  clusterPermissions,
+  type Permission,
+  sandboxNamespacePermissions,
+  workspaceModePermissions,
+  workspaceNamespacePermissions,
+} from "../manifests/permissions.ts";
 import {
   chartDirectory,
   find,
@@ -167,18 +174,22 @@ describeWithHelm("a rendered chart", () => {
     }
   });
 
+  const printed = (rules: Rendered["rules"]) =>
+    rules.map(({ apiGroups, ...rule }: { apiGroups: string[] }) => ({ group: apiGroups.join(), ...rule }));
+  const wanted = (table: readonly Permission[]) =>
+    table.map(({ group, resources, verbs, names }) => ({
+      group,
+      resources,
+      verbs,
+      ...(names === undefined ? {} : { resourceNames: names("blue") }),
+    }));
+  const rightsOf = (mode: object) => {
+    const gatewayConfig = { "openshell.drivers.kubernetes": { gateway_id: "blue", ...mode } };
+    return render(program, { values: { gatewayConfig } });
+  };
+
   it("grants exactly the table of src/manifests", () => {
-    const printed = (rules: Rendered["rules"]) =>
-      rules.map(({ apiGroups, ...rule }: { apiGroups: string[] }) => ({ group: apiGroups.join(), ...rule }));
-    const wanted = (table: typeof clusterPermissions) =>
-      table.map(({ group, resources, verbs, names }) => ({
-        group,
-        resources,
-        verbs,
-        ...(names === undefined ? {} : { resourceNames: names("blue") }),
-      }));
-    const gatewayConfig = { "openshell.drivers.kubernetes": { gateway_id: "blue" } };
-    const objects = render(program, { values: { gatewayConfig } });
+    const objects = rightsOf({});
     expect(printed(find(objects, "Role", "openshell-driver").rules)).toEqual(wanted(sandboxNamespacePermissions));
     expect(printed(find(objects, "ClusterRole").rules)).toEqual(wanted(clusterPermissions));
     const bound = objects
@@ -191,6 +202,27 @@ describeWithHelm("a rendered chart", () => {
       "Role/openshell-renew",
     ]);
   });
+
+  it.each([
+    ["managed", {}],
+    ["operator", { operator_namespace_label: "team" }],
+  ] as const)(
+    "grants in workspace_mode %s what that mode needs, and the rest only where it is bound",
+    (mode, settings) => {
+      const objects = rightsOf({ workspace_mode: mode, ...settings });
+      const [role, bound] = ["openshell-driver-openshell", "openshell-workspace-blue"].map((name) =>
+        find(objects, "ClusterRole", name),
+      );
+      expect(printed(role?.rules)).toEqual(wanted([...clusterPermissions, ...workspaceModePermissions[mode]]));
+      expect(printed(bound?.rules)).toEqual(wanted(workspaceNamespacePermissions));
+      expect(objects.filter(({ roleRef }) => roleRef?.name === "openshell-workspace-blue")).toEqual([]);
+      const policies = objects.filter(({ kind }) => kind === "ValidatingAdmissionPolicy");
+      const username = "system:serviceaccount:openshell:openshell";
+      expect(policies.map(({ spec }) => spec)).toEqual(
+        mode === "managed" ? [managedNamespacesPolicySpec({ gatewayId: "blue", username })] : [],
+      );
+    },
+  );
 
   it("rolls the gateway when a setting changes, and only then", () => {
     const checksum = (values: unknown) =>

@@ -19,7 +19,7 @@ import { type Helper, isHelmObject, printBlock } from "./layer/index.ts";
 import { GatewayServiceMonitor } from "./monitoring.ts";
 import { notes } from "./notes.ts";
 import { PkiHook, PkiRenewal } from "./pki.ts";
-import { DriverRights } from "./rbac.ts";
+import { DriverRights, WorkspaceRights } from "./rbac.ts";
 import { GatewayRoutes } from "./routes.ts";
 import { SandboxBounds, SandboxLabelsPolicy, SandboxNamespace, SandboxServiceAccount } from "./sandboxes.ts";
 import { GatewaySelfTest } from "./self-test.ts";
@@ -37,7 +37,10 @@ const templates: Readonly<Record<string, (scope: Construct) => void>> = {
     new PkiHook(scope, "hook");
     new PkiRenewal(scope, "renewal");
   },
-  rbac: (scope) => new DriverRights(scope, "driver"),
+  rbac: (scope) => {
+    new DriverRights(scope, "driver");
+    new WorkspaceRights(scope, "workspaces");
+  },
   routes: (scope) => new GatewayRoutes(scope, "gateway"),
   "sandbox-bounds": (scope) => new SandboxBounds(scope, "sandboxes"),
   "sandbox-labels": (scope) => new SandboxLabelsPolicy(scope, "sandboxes"),

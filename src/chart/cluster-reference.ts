@@ -1,5 +1,12 @@
 import { labelRules } from "../manifests/labels.ts";
-import { clusterPermissions, type Permission, sandboxNamespacePermissions } from "../manifests/permissions.ts";
+import { workspaceRoleName } from "../manifests/names.ts";
+import {
+  clusterPermissions,
+  type Permission,
+  sandboxNamespacePermissions,
+  workspaceModePermissions,
+  workspaceNamespacePermissions,
+} from "../manifests/permissions.ts";
 
 /** docs/reference/cluster.md: what the gateway may do in a cluster, and the labels by which its objects are found. */
 export function clusterReference(): string {
@@ -21,6 +28,18 @@ export function clusterReference(): string {
     "In the whole cluster:",
     "",
     ...rights(clusterPermissions),
+    "",
+    'With `workspace_mode = "managed"` also, within what a ValidatingAdmissionPolicy of the chart leaves of it:',
+    "",
+    ...rights(workspaceModePermissions.managed),
+    "",
+    'With `workspace_mode = "operator"` also:',
+    "",
+    ...rights(workspaceModePermissions.operator),
+    "",
+    `In either of these two, the ClusterRole \`${workspaceRoleName("<id>")}\` is bound in each namespace of a workspace, and nowhere else:`,
+    "",
+    ...rights(workspaceNamespacePermissions),
     "",
     "## Labels",
     "",

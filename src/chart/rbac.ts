@@ -1,31 +1,87 @@
 import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
-import { clusterPermissions, type Permission, sandboxNamespacePermissions } from "../manifests/permissions.ts";
+import { managedNamespacesPolicySpec } from "../manifests/managed-namespaces-policy.ts";
+import { workspaceRoleName } from "../manifests/names.ts";
+import {
+  clusterPermissions,
+  type Permission,
+  sandboxNamespacePermissions,
+  workspaceModePermissions,
+  workspaceNamespacePermissions,
+} from "../manifests/permissions.ts";
+import type { AdmissionPolicyBindingProps, AdmissionPolicyProps } from "./_admission-policy.ts";
 import { values } from "./_values.ts";
-import { gatewayId } from "./gateway-toml.ts";
-import { HelmObject, helm, render, text } from "./layer/index.ts";
+import { effective, gatewayId } from "./gateway-toml.ts";
+import { and, type Expr, equal, HelmObject, helm, notEqual, optional, render, text } from "./layer/index.ts";
 import { names, objectLabels, sandboxNamespace } from "./names.ts";
 
 const labels = objectLabels("gateway");
 const apiGroup = "rbac.authorization.k8s.io";
 const apiVersion = `${apiGroup}/v1`;
+const mode = effective<string>("openshell.drivers.kubernetes.workspace_mode");
+const create = values.rbac.create;
 
-/** Stands for the gateway's id where a name is put together; no name contains it. */
-const placeholder = "\0";
+/** Each stands for what only a rendering knows, where src/manifests puts names together; no name contains one. */
+const placeholders: ReadonlyMap<string, Expr<string>> = new Map([
+  ["\0id\0", gatewayId],
+  ["\0user\0", text`system:serviceaccount:${helm.releaseNamespace}:${names.gatewayServiceAccount}`],
+]);
+const [idPlaceholder = "", userPlaceholder = ""] = placeholders.keys();
 
-/** A name as the driver puts it together. */
-function withGatewayId(name: string): string {
-  const [before = "", after = ""] = name.split(placeholder);
-  return render(text`${before}${gatewayId}${after}`);
+/** A text of src/manifests with everything filled in. */
+function filled(value: string): string {
+  const parts = value.split(/(\0\w+\0)/);
+  if (parts.length === 1) return value;
+  const whole = parts.reduce<Expr<string>>((all, part) => text`${all}${placeholders.get(part) ?? part}`, text``);
+  return render(whole);
+}
+
+function filledWithin<T>(value: T): T {
+  if (typeof value === "string") return filled(value) as T;
+  if (Array.isArray(value)) return value.map(filledWithin) as T;
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, filledWithin(inner)])) as T;
 }
 
 function rules(of: readonly Permission[]): k8s.PolicyRule[] {
   return of.map(({ group, resources, verbs, names: confined }) => ({
     apiGroups: [group],
     resources: [...resources],
-    ...(confined === undefined ? {} : { resourceNames: confined(placeholder).map(withGatewayId) }),
+    ...(confined === undefined ? {} : { resourceNames: confined(idPlaceholder).map(filled) }),
     verbs: [...verbs],
   }));
+}
+
+/** Where each workspace has a namespace of its own: the rights that are bound in each of them, and what bounds where (decision 40). */
+export class WorkspaceRights extends Construct {
+  constructor(scope: Construct, id: string) {
+    super(scope, id);
+    new HelmObject<k8s.KubeClusterRoleProps>(this, "role", {
+      apiVersion,
+      kind: "ClusterRole",
+      when: and(create, notEqual(mode, "shared")),
+      manifest: {
+        metadata: { name: filled(workspaceRoleName(idPlaceholder)), labels },
+        rules: rules(workspaceNamespacePermissions),
+      },
+    });
+    const admission = "admissionregistration.k8s.io/v1";
+    const metadata = { name: render(text`${names.clusterRole}-namespaces`), labels };
+    const spec = managedNamespacesPolicySpec({ gatewayId: idPlaceholder, username: userPlaceholder });
+    const when = and(create, equal(mode, "managed"));
+    new HelmObject<AdmissionPolicyProps>(this, "policy", {
+      apiVersion: admission,
+      kind: "ValidatingAdmissionPolicy",
+      when,
+      manifest: { metadata, spec: filledWithin(spec) as AdmissionPolicyProps["spec"] },
+    });
+    new HelmObject<AdmissionPolicyBindingProps>(this, "binding", {
+      apiVersion: admission,
+      kind: "ValidatingAdmissionPolicyBinding",
+      when,
+      manifest: { metadata, spec: { policyName: metadata.name, validationActions: ["Deny"] } },
+    });
+  }
 }
 
 /** The driver's rights: exactly the table of src/manifests, in the sandboxes' namespace and, for what has no namespace, in the cluster. */
@@ -35,7 +91,7 @@ export class DriverRights extends Construct {
     const subjects: k8s.Subject[] = [
       { kind: "ServiceAccount", name: render(names.gatewayServiceAccount), namespace: render(helm.releaseNamespace) },
     ];
-    const when = values.rbac.create;
+    const when = create;
     const metadata = { name: render(names.driver), namespace: render(sandboxNamespace), labels };
     const clusterMetadata = { name: render(names.clusterRole), labels };
     new HelmObject<k8s.KubeRoleProps>(this, "role", {
@@ -54,7 +110,15 @@ export class DriverRights extends Construct {
       apiVersion,
       kind: "ClusterRole",
       when,
-      manifest: { metadata: clusterMetadata, rules: rules(clusterPermissions) },
+      manifest: {
+        metadata: clusterMetadata,
+        rules: [
+          ...rules(clusterPermissions),
+          ...(["managed", "operator"] as const).flatMap((each) =>
+            rules(workspaceModePermissions[each]).map((rule) => optional(equal(mode, each), rule)),
+          ),
+        ],
+      },
     });
     new HelmObject<k8s.KubeClusterRoleBindingProps>(this, "cluster-role-binding", {
       apiVersion,

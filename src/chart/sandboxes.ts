@@ -1,6 +1,7 @@
 import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
 import { reservedPrefixes } from "../config/index.ts";
+import type { AdmissionPolicyBindingProps, AdmissionPolicyProps } from "./_admission-policy.ts";
 import { type ChartGuard, isEmpty } from "./_guard.ts";
 import { values } from "./_values.ts";
 import { effective } from "./gateway-toml.ts";
@@ -180,31 +181,6 @@ export class SandboxBounds extends Construct {
       },
     });
   }
-}
-
-/** What this chart writes of an `admissionregistration.k8s.io/v1` ValidatingAdmissionPolicy. */
-interface AdmissionPolicyProps {
-  readonly metadata: { readonly name: string; readonly labels: Readonly<Record<string, string>> };
-  readonly spec: {
-    readonly failurePolicy: "Fail";
-    readonly matchConstraints: {
-      readonly namespaceSelector: { readonly matchLabels: Readonly<Record<string, string>> };
-      readonly resourceRules: readonly {
-        readonly apiGroups: readonly string[];
-        readonly apiVersions: readonly string[];
-        readonly operations: readonly string[];
-        readonly resources: readonly string[];
-      }[];
-    };
-    readonly matchConditions: readonly { readonly name: string; readonly expression: string }[];
-    readonly variables: readonly { readonly name: string; readonly expression: string }[];
-    readonly validations: readonly { readonly expression: string; readonly message: string; readonly reason: string }[];
-  };
-}
-
-interface AdmissionPolicyBindingProps {
-  readonly metadata: AdmissionPolicyProps["metadata"];
-  readonly spec: { readonly policyName: string; readonly validationActions: readonly string[] };
 }
 
 /**
