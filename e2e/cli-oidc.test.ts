@@ -195,6 +195,28 @@ describe("a gateway with an OpenID provider", () => {
     ]);
   });
 
+  it("gets no login of another one, which is said", async () => {
+    await openshell(
+      `gateway add prod --endpoint https://127.0.0.1:1 --oidc-issuer ${provider.issuer} --oidc-client-id ann`,
+    );
+    await openshell("gateway login", { env: { ...secret, SSL_CERT_FILE: provider.caPath } });
+    const endpoint = `http://127.0.0.1:${gateway.gateway.port}`;
+    expect(await openshell(`status --gateway-endpoint ${endpoint}`)).toMatchObject({
+      code: 6,
+      stderr: `openshell: the gateway at ${endpoint} wants a token, and the login to "prod" goes to its own endpoint only: name it with --gateway prod to send it here\n`,
+    });
+    expect((await openshell(`status -o json --gateway prod --gateway-endpoint ${endpoint}`)).stdout).toContain('"ann"');
+  });
+
+  it("is not added where its tokens could be read on the way", async () => {
+    const { code, stderr } = await openshell(`gateway add g --endpoint http://h:1 --oidc-issuer ${provider.issuer}`);
+    expect([code, stderr]).toEqual([
+      7,
+      expect.stringContaining("openshell: http://h:1 is an endpoint without TLS, so that"),
+    ]);
+    expect((await openshell("gateway list -o json")).stdout).toBe("[]\n");
+  });
+
   it("tells a user without a login that it wants one", async () => {
     const endpoint = `http://127.0.0.1:${gateway.gateway.port}`;
     await openshell(`gateway add plain --endpoint ${endpoint}`);

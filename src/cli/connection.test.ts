@@ -1,0 +1,93 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { type GatewayChoice, resolveTarget } from "./connection.ts";
+import { configDirectory, GatewayDirectory, parseEndpoint } from "./gateways.ts";
+
+const prod = "https://gateway.example.com";
+const issuer = "https://login.example.com";
+
+let env: { readonly XDG_CONFIG_HOME: string; readonly [name: string]: string };
+let directory: GatewayDirectory;
+
+/** A user who is logged in to "prod", which is in use. */
+beforeEach(async () => {
+  env = { XDG_CONFIG_HOME: await mkdtemp(join(tmpdir(), "openshell-connection-")) };
+  directory = new GatewayDirectory(configDirectory(env));
+  await add("prod", prod);
+  await directory.use("prod");
+});
+afterEach(() => rm(env.XDG_CONFIG_HOME, { recursive: true }));
+
+async function add(name: string, endpoint: string) {
+  await directory.add(name, parseEndpoint(endpoint), undefined, { issuer });
+  await directory.storeToken(name, { access_token: `${name}-login`, issuer });
+}
+
+/** The token that calls would carry. */
+async function sent(choice: GatewayChoice, more: Record<string, string> = {}): Promise<string | undefined> {
+  const { bearer } = await resolveTarget(choice, { ...env, ...more });
+  return bearer?.token(new AbortController().signal);
+}
+
+describe("the login of a gateway", () => {
+  const other = "https://elsewhere.example.com:8080";
+
+  it("goes to the gateway's own endpoint, however that was chosen", async () => {
+    expect(await sent({})).toBe("prod-login");
+    expect(await sent({ gateway: "prod" })).toBe("prod-login");
+    expect(await sent({ gatewayEndpoint: `${prod}:443/` })).toBe("prod-login");
+    expect(await sent({}, { OPENSHELL_GATEWAY_ENDPOINT: prod })).toBe("prod-login");
+  });
+
+  it.each([
+    ["by flag", { gatewayEndpoint: other }, {}],
+    ["by variable", {}, { OPENSHELL_GATEWAY_ENDPOINT: other }],
+    ["by flag, with the gateway in a variable", { gatewayEndpoint: other }, { OPENSHELL_GATEWAY: "prod" }],
+    ["on another port", { gatewayEndpoint: `${prod}:8080` }, {}],
+    ["without TLS", { gatewayEndpoint: "http://gateway.example.com:443" }, {}],
+    ["on this machine", { gatewayEndpoint: "http://127.0.0.1:8080" }, {}],
+  ])("goes to no other endpoint that is given %s", async (_, choice, more) => {
+    expect(await sent(choice, more)).toBeUndefined();
+    expect(await resolveTarget(choice, { ...env, ...more })).toMatchObject({ withheld: "prod" });
+  });
+
+  it("goes to another endpoint when its gateway is named for it", async () => {
+    expect(await sent({ gateway: "prod", gatewayEndpoint: other })).toBe("prod-login");
+  });
+});
+
+describe("a token", () => {
+  const given = { OPENSHELL_BEARER_TOKEN: "given" };
+
+  it("that is given goes where the call goes", async () => {
+    expect(await sent({ gatewayEndpoint: "https://elsewhere.example.com" }, given)).toBe("given");
+    for (const host of ["127.0.0.1", "127.1.2.3", "localhost", "[::1]"]) {
+      expect(await sent({ gatewayEndpoint: `http://${host}:8080` }, given)).toBe("given");
+      expect(await sent({ gatewayEndpoint: `https://${host}:8080`, gatewayInsecure: true }, given)).toBe("given");
+    }
+  });
+
+  it.each(["gateway.example.com", "10.0.0.7", "127.0.0.1.example.com", "[::2]"])(
+    "does not go to %s where others could read it",
+    async (host) => {
+      await expect(sent({ gatewayEndpoint: `http://${host}:8080` }, given)).rejects.toMatchObject({
+        code: "failed-precondition",
+        message: `http://${host}:8080 is an endpoint without TLS, so that others could read the token that calls carry; no token is sent there: write https://, or forward a local port to it`,
+      });
+      const insecure = { gatewayEndpoint: `https://${host}:8080`, gatewayInsecure: true };
+      await expect(sent(insecure, given)).rejects.toMatchObject({
+        code: "failed-precondition",
+        message: `the certificate of https://${host}:8080 is not to be verified, so that anybody could be there and take the token that calls carry; no token is sent there: leave out --gateway-insecure, and add the gateway with --ca`,
+      });
+    },
+  );
+
+  it("of a login neither", async () => {
+    await add("plain", "http://gateway.example.com");
+    await expect(sent({ gateway: "plain" })).rejects.toThrow(/is an endpoint without TLS/);
+    await expect(sent({ gatewayInsecure: true })).rejects.toThrow(/is not to be verified/);
+    await expect(sent({}, { OPENSHELL_GATEWAY_INSECURE: "1" })).rejects.toThrow(/is not to be verified/);
+  });
+});
