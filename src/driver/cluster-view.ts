@@ -24,7 +24,8 @@ import { NamespaceView } from "./namespace-view.ts";
 import { type ClusterFacts, isGoing, type Observed, roleOf, sandboxIdOf } from "./observed.ts";
 import { WriteOverlay } from "./overlay.ts";
 import { expectedPolicies } from "./policies.ts";
-import { type ReadRecord, readRecord } from "./record.ts";
+import type { ReadRecord } from "./record.ts";
+import type { RecordSeal } from "./record-seal.ts";
 
 const bySandbox = "sandbox";
 const sandboxPlural = "sandboxes";
@@ -39,6 +40,7 @@ export interface ClusterViewOptions {
   readonly informers: Informers;
   readonly settings: KubernetesSettings;
   readonly gatewayId: string;
+  readonly seal: RecordSeal;
   readonly log: Logger;
   /** A sandbox's objects changed. */
   readonly onSandbox: (sandboxId: string) => void;
@@ -64,6 +66,8 @@ export class ClusterView {
   #api: AgentSandboxVersion | undefined;
   readonly #records = new WeakMap<object, ReadRecord>();
   readonly #complained = new Set<string>();
+  /** Namespaces of sandboxes, by their ids, from the first look at a CR of ours on. */
+  readonly #homes = new Map<string, string>();
   readonly #policiesFor = new Map<string, { readonly key: string; readonly wanted: ManifestObject[] }>();
 
   constructor(options: ClusterViewOptions) {
@@ -159,14 +163,20 @@ export class ClusterView {
     const all = [...this.#namespaces.values()];
     const shown = all.flatMap(({ sandboxes }) => sandboxes?.by(bySandbox, sandboxId) ?? []);
     const lostResource = overlay.departed<AgentSandbox>(sandboxId, sandboxPlural);
-    const [resource] = [...overlay.merge(sandboxId, sandboxPlural, shown), ...lostResource];
+    const resources = [...overlay.merge(sandboxId, sandboxPlural, shown), ...lostResource];
+    const shownPods = all.flatMap((namespace) => namespace.pods.by(bySandbox, sandboxId));
+    const everyPod = overlay.merge(sandboxId, pods.plural, shownPods);
+    const home = this.#homeOf(sandboxId, resources, everyPod);
+    const isAtHome = ({ metadata }: Live<KubeObject>) => metadata.namespace === home;
+    const resource = resources.find((each) => isAtHome(each) && this.#recordOf(each).ok) ?? resources.find(isAtHome);
+    const strangers = [...resources.filter((each) => each !== resource), ...everyPod.filter((pod) => !isAtHome(pod))];
+    for (const each of strangers) this.#ignore(sandboxId, each);
     const cluster = this.facts(resource?.metadata.namespace);
     // With its CR a Pod goes whatever its labels say: its owner is gone.
     const lostPods = isGoing({ resource, cluster }) ? [] : overlay.departed<Pod>(sandboxId, pods.plural);
-    const shownPods = all.flatMap((namespace) => namespace.pods.by(bySandbox, sandboxId));
-    const ofSandbox = [...overlay.merge(sandboxId, pods.plural, shownPods), ...lostPods];
+    const ofSandbox = [...everyPod, ...lostPods].filter(isAtHome);
     const shownServices = all.flatMap((namespace) => namespace.services.by(bySandbox, sandboxId));
-    const [service] = overlay.merge(sandboxId, services.plural, shownServices);
+    const service = overlay.merge(sandboxId, services.plural, shownServices).find(isAtHome);
     const role = (wanted: BoundaryRole) => ofSandbox.filter((pod) => roleOf(pod) === wanted);
     return {
       sandboxId,
@@ -180,6 +190,31 @@ export class ClusterView {
       cluster,
       now: this.#options.now(),
     };
+  }
+
+  /**
+   * Whoever may make objects in one namespace can give them the id of a sandbox of another: a sandbox lives where the CR with the sealed
+   * record is, or last was; without any, where the oldest object is.
+   */
+  #homeOf(
+    sandboxId: string,
+    resources: readonly Live<AgentSandbox>[],
+    itsPods: readonly Live<Pod>[],
+  ): string | undefined {
+    const known = this.#homes.get(sandboxId);
+    const ours = resources.filter((resource) => this.#recordOf(resource).ok).map(({ metadata }) => metadata.namespace);
+    const home = ours.includes(known) ? known : ours[0];
+    if (home !== undefined) this.#homes.set(sandboxId, home);
+    return home ?? known ?? [...byAge(resources), ...byAge(itsPods)][0]?.metadata.namespace;
+  }
+
+  #ignore(sandboxId: string, { metadata: { namespace, name, uid } }: Live<KubeObject>): void {
+    if (this.#complained.has(`${uid} ignored`)) return;
+    this.#complained.add(`${uid} ignored`);
+    this.#options.log.warn(
+      { sandbox: sandboxId, namespace, name },
+      "ignoring an object with the id of another sandbox",
+    );
   }
 
   /** @param name the namespace; only the classes are known where none is given */
@@ -236,25 +271,31 @@ export class ClusterView {
     const view = this.#namespaces.get(namespace);
     if (kind === "Pod") {
       const pod = view?.pods.get(namespace, name);
-      return pod && sandboxIdOf(pod);
+      return this.#livesIn(namespace, pod && sandboxIdOf(pod));
     }
     if (kind !== "Sandbox" && kind !== "PersistentVolumeClaim") return undefined;
     const resource = view?.sandboxes?.get(namespace, name.replace(/^workspace-/, ""));
-    return resource && this.#sandboxIdOfResource(resource);
+    return this.#livesIn(namespace, resource && this.#sandboxIdOfResource(resource));
+  }
+
+  /** @returns the id, unless that sandbox is known to live elsewhere */
+  #livesIn(namespace: string, sandboxId: string | undefined): string | undefined {
+    const home = sandboxId === undefined ? undefined : this.#homes.get(sandboxId);
+    return home === undefined || home === namespace ? sandboxId : undefined;
   }
 
   /** Objects whose Sandbox is gone, for the sweep. */
   orphans(): { readonly pods: Live<Pod>[]; readonly services: Live<Service>[] } {
     if (this.#api === undefined) return { pods: [], services: [] };
     const all = [...this.#namespaces.values()];
-    const alive = new Set<string | undefined>([
-      ...all.flatMap(({ sandboxes }) => (sandboxes?.list() ?? []).map(this.#sandboxIdOfResource)),
-      ...this.overlay.sandboxIds(),
-    ]);
-    const isOrphan = (object: KubeObject) => !alive.has(sandboxIdOf(object));
+    const written = new Set<string | undefined>(this.overlay.sandboxIds());
+    const orphansOf = <T extends KubeObject>(namespace: NamespaceView, informer: Informer<T>) => {
+      const alive = new Set((namespace.sandboxes?.list() ?? []).map(this.#sandboxIdOfResource));
+      return informer.list().filter((object) => !alive.has(sandboxIdOf(object)) && !written.has(sandboxIdOf(object)));
+    };
     return {
-      pods: all.flatMap((namespace) => namespace.pods.list().filter(isOrphan)),
-      services: all.flatMap((namespace) => namespace.services.list().filter(isOrphan)),
+      pods: all.flatMap((namespace) => orphansOf(namespace, namespace.pods)),
+      services: all.flatMap((namespace) => orphansOf(namespace, namespace.services)),
     };
   }
 
@@ -266,7 +307,7 @@ export class ClusterView {
   #recordOf(resource: Live<AgentSandbox>): ReadRecord {
     const known = this.#records.get(resource);
     if (known !== undefined) return known;
-    const read = readRecord(resource);
+    const read = this.#options.seal.read(resource);
     this.#records.set(resource, read);
     const { uid, name } = resource.metadata;
     if (!read.ok && !this.#complained.has(uid)) {
@@ -282,6 +323,7 @@ export class ClusterView {
   /** Nothing is left of a sandbox. */
   forget(sandboxId: string): void {
     this.overlay.forgetSandbox(sandboxId);
+    this.#homes.delete(sandboxId);
   }
 
   /** By its record, so that a label that somebody changed hides it from nobody. */
@@ -314,6 +356,7 @@ export class ClusterView {
       const { uid, deletionTimestamp } = object.metadata;
       const id = idOf(object);
       this.#complained.delete(uid);
+      this.#complained.delete(`${uid} ignored`);
       // A watch tells a label taken away as it tells an end; of an end by us, or of a slow one, we know.
       const wasEnding = deletionTimestamp !== undefined || this.overlay.isDeleted(uid);
       if (id !== undefined && !wasEnding && isMissed(object)) this.overlay.depart(id, plural, object);
@@ -322,4 +365,10 @@ export class ClusterView {
     });
     return informer;
   }
+}
+
+/** Oldest first; nobody but the API server writes that time. */
+function byAge<T extends KubeObject>(objects: readonly Live<T>[]): Live<T>[] {
+  const ageOf = ({ metadata }: Live<T>) => metadata.creationTimestamp ?? "";
+  return [...objects].sort((a, b) => ageOf(a).localeCompare(ageOf(b)));
 }

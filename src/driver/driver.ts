@@ -21,10 +21,12 @@ import { masterKidOf } from "./identity.ts";
 import { platformEventOf } from "./platform-events.ts";
 import { putPolicy } from "./policies.ts";
 import { Reconciler } from "./reconciler.ts";
+import { RecordSeal } from "./record-seal.ts";
 import { computeDriver, noAgentSandboxApi } from "./service.ts";
 import { sweep } from "./sweep.ts";
 import type { Driver, DriverOptions, Running } from "./types.ts";
 import { workspacesOf } from "./workspace-modes.ts";
+import { namespaceOf } from "./workspaces.ts";
 
 /** The Kubernetes compute driver. It keeps no state outside the cluster. */
 export function createDriver(options: DriverOptions): Driver {
@@ -85,9 +87,16 @@ class KubernetesDriver implements Driver {
     };
     const informers = new Informers(client, { signal, onError });
     this.#informers = informers;
+    const seal = new RecordSeal({
+      masterSecret,
+      gatewayId: gateway.id,
+      // Sandboxes of another mode's time live on where they are.
+      namespacesOf: (workspace) => [namespaceOf(settings, gateway.id, workspace), settings.namespace],
+    });
     const view = new ClusterView({
       informers,
       settings,
+      seal,
       gatewayId: gateway.id,
       log,
       now,
@@ -101,6 +110,7 @@ class KubernetesDriver implements Driver {
       gatewayCaPem: gateway.caPem,
       masterSecret,
       masterKid: masterKidOf(masterSecret),
+      seal,
       overlay: view.overlay,
       log,
     });

@@ -35,7 +35,8 @@ import { ignoring } from "./_ignoring.ts";
 import type { Action } from "./action.ts";
 import type { Observed } from "./observed.ts";
 import type { WriteOverlay } from "./overlay.ts";
-import { type Failure, type GenerationRecord, pairOf, writeRecord } from "./record.ts";
+import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
+import type { RecordSeal } from "./record-seal.ts";
 import { writeFailure } from "./refusal.ts";
 import { SecretWriter } from "./secret-writer.ts";
 import { violationFailure, violationsOf } from "./verify-pods.ts";
@@ -46,6 +47,7 @@ export interface ExecutorOptions {
   readonly gatewayCaPem: string | undefined;
   readonly masterSecret: Uint8Array;
   readonly masterKid: string;
+  readonly seal: RecordSeal;
   readonly overlay: WriteOverlay;
   readonly log: Logger;
 }
@@ -63,8 +65,9 @@ export class Executor {
   /** Makes the CR, suspended: from here on the record says what is wanted, whatever happens to us. */
   async createResource(record: GenerationRecord, api: AgentSandboxVersion): Promise<void> {
     const pair = pairOf(record, this.#options.gatewayId);
+    const text = this.#options.seal.write(record);
     const manifest = manifestOf(
-      (scope) => new SandboxResource(scope, "sandbox", { pair, api, running: false, record: writeRecord(record) }),
+      (scope) => new SandboxResource(scope, "sandbox", { pair, api, running: false, record: text }),
     );
     await this.#create(sandboxes(api), record, manifest);
   }
@@ -113,7 +116,7 @@ export class Executor {
       case "release":
         return await this.#release(action, observed);
       case "record":
-        await this.#patchResource(observed, { metadata: recordAnnotation(action.record) });
+        await this.#patchResource(observed, { metadata: this.#recordAnnotation(action.record) });
         return undefined;
       case "suspend":
         await this.#suspend(action.record, observed);
@@ -237,7 +240,7 @@ export class Executor {
     if (resource === undefined || api === undefined) return;
     const mode = runMode(api, true);
     if (!newTemplate) {
-      await this.#patchResource(observed, { metadata: recordAnnotation(record), spec: mode });
+      await this.#patchResource(observed, { metadata: this.#recordAnnotation(record), spec: mode });
       return;
     }
     // A merge would keep what the former template had and this one has not.
@@ -251,7 +254,11 @@ export class Executor {
         body: [
           { op: "replace", path: "/metadata/resourceVersion", value: resource.metadata.resourceVersion },
           ...Object.entries(replaced).map(([field, value]) => ({ op: "add" as const, path: `/spec/${field}`, value })),
-          { op: "add", path: `/metadata/annotations/${pointer(annotations.generation)}`, value: writeRecord(record) },
+          {
+            op: "add",
+            path: `/metadata/annotations/${pointer(annotations.generation)}`,
+            value: this.#options.seal.write(record),
+          },
         ],
       },
     );
@@ -260,7 +267,14 @@ export class Executor {
 
   async #suspend(record: GenerationRecord, observed: Observed): Promise<void> {
     if (observed.api === undefined) return;
-    await this.#patchResource(observed, { metadata: recordAnnotation(record), spec: runMode(observed.api, false) });
+    await this.#patchResource(observed, {
+      metadata: this.#recordAnnotation(record),
+      spec: runMode(observed.api, false),
+    });
+  }
+
+  #recordAnnotation(record: GenerationRecord): object {
+    return { annotations: { [annotations.generation]: this.#options.seal.write(record) } };
   }
 
   async #patchResource(observed: Observed, body: object): Promise<void> {
@@ -347,10 +361,6 @@ function isOfAnother(error: unknown): boolean {
 function ownerOf({ resource, api }: Observed, record: GenerationRecord): OwnerReference | undefined {
   if (resource === undefined || api === undefined) return undefined;
   return sandboxOwner(api, sandboxResourceName(record.sandbox.workspace, record.sandbox.name), resource.metadata.uid);
-}
-
-function recordAnnotation(record: GenerationRecord): object {
-  return { annotations: { [annotations.generation]: writeRecord(record) } };
 }
 
 /** What our watches and plans know an object by. */

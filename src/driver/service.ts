@@ -96,7 +96,11 @@ export function computeDriver({
       if (pod === undefined || !isHolder(pod, holder)) throw refused();
       const observed = view.observe(sandboxIdOf(pod) ?? "");
       const record = observed.record?.ok === true ? observed.record.record : undefined;
-      const isCurrent = record?.intent === "running" && record.supervisorUid === holder.podUid && !isGoing(observed);
+      const isCurrent =
+        record?.intent === "running" &&
+        record.supervisorUid === holder.podUid &&
+        observed.resource?.metadata.namespace === holder.namespace &&
+        !isGoing(observed);
       if (!isCurrent || isGated(pod) || isTerminal(pod) || isEnding(pod, observed.cluster)) throw refused();
       return { sandboxId: record.sandbox.id, runtimeIdentity: identityOf(record) };
     },
