@@ -140,8 +140,8 @@ describe("a peer that means harm", () => {
       await once(secure, "close");
     }
 
-    // Execs that are no messages, or say that a gigabyte follows.
-    for (const bytes of [randomBytes(1_000), Buffer.from([0xff, 0xff, 0xff, 0xff, 0x07])]) {
+    // Execs that are no messages (fields of a wire type that does not exist), or say that a gigabyte follows.
+    for (const bytes of [Buffer.from([4, 0xff, 0xff, 0xff, 0x7f]), Buffer.from([0xff, 0xff, 0xff, 0xff, 0x07])]) {
       const channel = await supervisor.channel(services.exec);
       await channel.write(bytes);
       const answer: Uint8Array[] = [];
