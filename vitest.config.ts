@@ -6,6 +6,8 @@ export default defineConfig({
     include: ["src/**/*.test.ts", "images/**/*.test.ts", "e2e/**/*.test.ts"],
     exclude: ["e2e/suites/**", "**/node_modules/**"],
     testTimeout: 20_000,
+    // A bound, not a wait: what is polled for takes milliseconds on a machine that has nothing else to do.
+    expect: { poll: { timeout: 15_000 } },
     // Loading the modules anew for every file costs more than most files' tests. A test that stubs something undoes it.
     isolate: false,
     maxWorkers: availableParallelism(),

@@ -5,6 +5,7 @@ const patience = {
   testTimeout: 180_000,
   hookTimeout: 300_000,
   teardownTimeout: 60_000,
+  expect: { poll: { timeout: 30_000 } },
   // CI's machine is shared and its clock is the tests' deadline: one more try, which the output names "(retry x1)".
   retry: process.env.CI ? 1 : 0,
 };
