@@ -27,11 +27,15 @@ const placeholders: Readonly<Record<Kind, string>> = {
   switch: "[true|false]",
 };
 
-/** `--oidc-issuer`, $OPENSHELL_OIDC_ISSUER and so on, for commander. */
+/**
+ * `--oidc-issuer`, $OPENSHELL_OIDC_ISSUER and so on, for commander. A variable that is empty says nothing, as everywhere: with the roles of
+ * the file it would otherwise take away what keeps people apart.
+ */
 export function oidcFlags(): Option[] {
   return names.map((name) => {
-    const option = new Option(`${flagOf(name)} ${placeholders[kinds[name]]}`, `oidc.${name}`);
-    return option.preset("true").env(`OPENSHELL_OIDC_${name.toUpperCase()}`);
+    const option = new Option(`${flagOf(name)} ${placeholders[kinds[name]]}`, `oidc.${name}`).preset("true");
+    const variable = `OPENSHELL_OIDC_${name.toUpperCase()}`;
+    return process.env[variable] === "" ? option : option.env(variable);
   });
 }
 

@@ -132,6 +132,8 @@ describe("flags over the file", () => {
 });
 
 describe("the flags of OIDC", () => {
+  afterEach(() => vi.unstubAllEnvs());
+
   const read = (argv: readonly string[]) => {
     const command = new Command().exitOverride();
     for (const flag of oidcFlags()) command.addOption(flag);
@@ -173,8 +175,16 @@ describe("the flags of OIDC", () => {
     vi.stubEnv("OPENSHELL_OIDC_AUDIENCE", "from-the-environment");
     vi.stubEnv("OPENSHELL_OIDC_DANGEROUSLY_ALLOW_INSECURE_HTTP", "false");
     expect(read([])).toMatchObject({ audience: "from-the-environment", dangerously_allow_insecure_http: false });
-    vi.unstubAllEnvs();
     expect(() => read(["--oidc-jwks-ttl-secs", "soon"])).toThrow(/oidc\.jwks_ttl_secs \(--oidc-jwks-ttl-secs\): /);
+  });
+
+  it("say nothing by variables that are empty, which could make everyone an administrator; only a flag empties a setting", () => {
+    for (const name of ["ADMIN_ROLE", "USER_ROLE", "SCOPES_CLAIM", "ISSUER", "JWKS_TTL_SECS", "JWKS_ALLOWED_ORIGINS"]) {
+      vi.stubEnv(`OPENSHELL_OIDC_${name}`, "");
+    }
+    const settings = { issuer: "https://file.example.com", scopes_claim: "scp", jwks_ttl_secs: 3600 };
+    expect(read([])).toMatchObject({ ...settings, admin_role: "openshell-admin", user_role: "openshell-user" });
+    expect(read(["--oidc-admin-role=", "--oidc-user-role="])).toMatchObject({ admin_role: "", user_role: "" });
   });
 });
 

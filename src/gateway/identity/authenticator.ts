@@ -79,9 +79,9 @@ export class Authenticator {
     const { certificates, oidc, allowUnauthenticatedUsers, now = Date.now } = this.#options;
     const token = bearerToken(call);
     if (token !== undefined) {
-      if (oidc === undefined) throw takesNoToken(call);
+      if (oidc === undefined) throw takesNoToken(call, this.#options);
       if (issuerOf(token)?.startsWith("openshell-gateway:")) throw isSupervisors(call);
-      return oidc.identify(token);
+      return oidc.identify(token, call.signal);
     }
     if (call.peerCertificate !== undefined && certificates !== undefined) {
       return certificates.identify(call.peerCertificate, now());
@@ -120,11 +120,12 @@ export class Authenticator {
   }
 }
 
-function takesNoToken(call: Call): OpenShellError {
-  return new OpenShellError(
-    "unauthenticated",
-    `${call.method.name} is for users, who identify themselves by client certificate; this gateway takes no bearer token for it`,
-  );
+function takesNoToken(call: Call, { certificates }: AuthenticatorOptions): OpenShellError {
+  const instead =
+    certificates === undefined
+      ? "users need no credential here: call without a token"
+      : "users identify themselves by client certificate";
+  return new OpenShellError("unauthenticated", `${call.method.name} takes no bearer token at this gateway: ${instead}`);
 }
 
 function isSupervisors(call: Call): OpenShellError {

@@ -8,6 +8,7 @@ import { exportJWK, generateKeyPair } from "jose";
 import { type Configuration, type JWK, Provider } from "oidc-provider";
 import { requestJson } from "../../../common/https-json.ts";
 import { issueAuthority, issueLeaf } from "../../../pki/certificates.ts";
+import type { OidcOptions } from "./oidc-users.ts";
 
 /** Clients of the provider, each with the roles that its tokens list. Every secret is "secret". */
 export const clientRoles = {
@@ -84,6 +85,13 @@ export class TestProvider implements AsyncDisposable {
     });
   }
 
+  /** From now on it answers nothing. Resolves when it is asked. */
+  hang(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#handler = () => resolve();
+    });
+  }
+
   /** New keys in place of the ones before. */
   async rotate(): Promise<void> {
     const { privateKey } = await generateKeyPair("RS256", { extractable: true });
@@ -105,6 +113,20 @@ export class TestProvider implements AsyncDisposable {
     const { access_token: token } = body as { access_token?: string };
     if (token === undefined) throw new Error(`the provider answered ${status} ${JSON.stringify(body)}`);
     return token;
+  }
+
+  /** What the public client gets when a person has signed in: an access token and an ID token. */
+  async tokensOf(person: string): Promise<{ readonly access_token: string; readonly id_token: string }> {
+    const ask = async (path: string, form: Record<string, string>) => {
+      const { status, body } = await requestJson(`${this.issuer}${path}`, { form, ca: this.#ca });
+      if (status !== 200) throw new Error(`the provider answered ${status} ${JSON.stringify(body)}`);
+      return body as Record<"device_code" | "user_code" | "access_token" | "id_token", string>;
+    };
+    const client = { client_id: publicClient };
+    const { device_code, user_code } = await ask("/device/auth", { ...client, scope: "openid offline_access" });
+    await approveDevice(this, user_code, person);
+    const grant_type = "urn:ietf:params:oauth:grant-type:device_code";
+    return ask("/token", { ...client, grant_type, device_code });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -166,6 +188,23 @@ export class TestProvider implements AsyncDisposable {
       },
     };
   }
+}
+
+/** The settings of a gateway whose users come with the provider's tokens. */
+export function oidcOf(provider: TestProvider, more: Partial<OidcOptions> = {}): OidcOptions {
+  return {
+    issuer: provider.issuer,
+    audience: "openshell-cli",
+    jwksTtlSeconds: 3600,
+    jwksAllowedOrigins: [],
+    allowInsecureHttp: false,
+    caPath: provider.caPath,
+    rolesClaim: "realm_access.roles",
+    adminRole: "openshell-admin",
+    userRole: "openshell-user",
+    scopesClaim: "",
+    ...more,
+  };
 }
 
 /** The gateway as the provider knows it; its tokens' audience is "openshell-cli". */

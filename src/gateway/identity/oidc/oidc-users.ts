@@ -53,6 +53,11 @@ export class OidcUsers {
 
   constructor(options: OidcOptions, log: Logger) {
     this.#options = options;
+    if (options.adminRole === "" && options.userRole === "") {
+      log.warn(
+        `oidc.admin_role and oidc.user_role are empty: whoever has a token of ${options.issuer} for "${options.audience}" is a platform administrator`,
+      );
+    }
     const { issuer, jwksTtlSeconds, jwksAllowedOrigins, allowInsecureHttp, caPath, now, cooldownMs } = options;
     this.keys = new ProviderKeys({
       issuer,
@@ -77,9 +82,10 @@ export class OidcUsers {
 
   /**
    * The user of a token.
+   * @param signal of the call that shows it
    * @throws unauthenticated with the reason it does not count, unavailable while it cannot be checked
    */
-  async identify(token: string): Promise<UserPrincipal> {
+  async identify(token: string, signal: AbortSignal): Promise<UserPrincipal> {
     if (this.keys.fetches.ok !== this.#checkedWith || this.#checked.size >= remembered) {
       this.#checked = new Map();
       this.#checkedWith = this.keys.fetches.ok;
@@ -88,20 +94,20 @@ export class OidcUsers {
     const checked = this.#checked.get(name);
     if (checked !== undefined && this.keys.usable && this.#nowMs() < checked.endsMs) return checked.user;
     const before = this.#checkedWith;
-    const { user, endsMs } = await this.#check(token);
+    const { user, endsMs } = await this.#check(token, signal);
     // Not when other keys came meanwhile: the token may have held by one that is gone.
     if (this.keys.fetches.ok === before) this.#checked.set(name, { user, endsMs });
     return user;
   }
 
-  async #check(token: string): Promise<Checked> {
+  async #check(token: string, signal: AbortSignal): Promise<Checked> {
     const { issuer, audience } = this.#options;
     const bare = issuer.replace(/\/$/, "");
     try {
       // Before a key is looked for: somebody else's token is no reason to ask the provider for one.
       const { iss } = decodeJwt(token);
       if (!this.claims(iss)) throw refused("TokenIssuer", `is of ${JSON.stringify(iss) ?? "nobody"}, not of ${issuer}`);
-      const { payload, protectedHeader } = await jwtVerify(token, this.keys.key, {
+      const { payload, protectedHeader } = await jwtVerify(token, (header, jws) => this.keys.key(header, jws, signal), {
         issuer: [bare, `${bare}/`],
         audience,
         algorithms,
@@ -112,6 +118,7 @@ export class OidcUsers {
       if (!types.includes(protectedHeader.typ?.toLowerCase())) {
         throw refused("TokenKind", `is a ${protectedHeader.typ}, not an access token`);
       }
+      requireNoOther(payload);
       return { user: this.#userOf(payload), endsMs: ((payload.exp ?? 0) + skewSeconds) * 1000 };
     } catch (error) {
       throw error instanceof OpenShellError ? error : this.#explained(error);
@@ -159,6 +166,17 @@ export class OidcUsers {
     }
     return refused("TokenMalformed", "is no signed JWT", error);
   }
+}
+
+/**
+ * Refuses what is marked as something else in its claims: events such as a logout (RFC 8417), and Keycloak's ID tokens. That is all there is to
+ * go by: an ID token need not hold a nonce or at_hash, and Dex's access tokens hold both, being ID tokens.
+ */
+function requireNoOther(payload: JWTPayload): void {
+  if (payload.typ === "ID") {
+    throw refused("TokenKind", "is an ID token: show the access_token of the provider's answer, not its id_token");
+  }
+  if (payload.events !== undefined) throw refused("TokenKind", "tells of an event and is no access token");
 }
 
 function refused(reason: string, why: string, cause?: unknown): OpenShellError {

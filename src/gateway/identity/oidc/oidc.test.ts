@@ -3,36 +3,20 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as grpc from "@grpc/grpc-js";
-import { importJWK, type JWTPayload, SignJWT } from "jose";
+import { decodeJwt, importJWK, type JWTPayload, SignJWT } from "jose";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { OpenShellError } from "../../../common/errors.ts";
 import { createLogger } from "../../../common/log.ts";
 import { issueAuthority, issueLeaf } from "../../../pki/certificates.ts";
 import { openshell } from "../../../wire/index.ts";
-import { codeOf, inDefault, TestGateway } from "../../_testing.ts";
+import { codeOf, inDefault, quiet, TestGateway } from "../../_testing.ts";
 import { about } from "../../_testing-sandbox.ts";
 import { ruleOf } from "../rules.ts";
-import { type ClientName, clientRoles, scopes, TestProvider } from "./_test-provider.ts";
-import type { OidcOptions } from "./oidc-users.ts";
+import { type ClientName, clientRoles, oidcOf, scopes, TestProvider } from "./_test-provider.ts";
+import { type OidcOptions, OidcUsers } from "./oidc-users.ts";
 
 const methods = openshell.OpenShell.methods;
 const usersMethods = methods.filter((method) => ["bearer", "dual"].includes(ruleOf(method).mode));
-
-function oidcOf(provider: TestProvider, more: Partial<OidcOptions> = {}): OidcOptions {
-  return {
-    issuer: provider.issuer,
-    audience: "openshell-cli",
-    jwksTtlSeconds: 3600,
-    jwksAllowedOrigins: [],
-    allowInsecureHttp: false,
-    caPath: provider.caPath,
-    rolesClaim: "realm_access.roles",
-    adminRole: "openshell-admin",
-    userRole: "openshell-user",
-    scopesClaim: "",
-    ...more,
-  };
-}
 
 const bearer = (token: string) => ({ headers: { authorization: `Bearer ${token}` } });
 
@@ -75,6 +59,17 @@ describe("users by bearer token", () => {
     expect(await who("ann")).toMatchObject({ subject: "ann", roles: ["user"], scopes: [], identityProvider: "oidc" });
     expect(await who("root")).toMatchObject({ subject: "root", roles: ["platform-admin"] });
     expect(await who("nobody")).toMatchObject({ subject: "nobody", roles: [] });
+  });
+
+  it("are all administrators where the settings name no roles, which the log says loudly", async () => {
+    const told: string[] = [];
+    const anyone = { oidc: oidcOf(provider, { adminRole: "", userRole: "" }), allowUnauthenticatedUsers: false };
+    await using open = await TestGateway.start({ ...anyone, log: telling(told) });
+    const user = bearer(await provider.token("nobody"));
+    expect(await open.client.getCurrentUser({}, user)).toMatchObject({ roles: ["platform-admin"] });
+    expect(told).toContain(
+      `oidc.admin_role and oidc.user_role are empty: whoever has a token of ${provider.issuer} for "openshell-cli" is a platform administrator`,
+    );
   });
 
   it("may do exactly what the contract's roles allow, in every RPC for users", async () => {
@@ -174,6 +169,39 @@ describe("users by bearer token", () => {
     const hs = Buffer.from(JSON.stringify({ alg: "HS256", kid: provider.key.kid })).toString("base64url");
     const mac = createHmac("sha256", pem).update(`${hs}.${body}`).digest("base64url");
     await refusal(`${hs}.${body}.${mac}`, "TokenAlgorithm", /public-key algorithm$/);
+  });
+
+  it.each([
+    [{ typ: "ID" }, "JWT", "is an ID token: show the access_token of the provider's answer, not its id_token"],
+    [{ events: { "http://schemas.openid.net/event/backchannel-logout": {} } }, "JWT", "tells of an event"],
+    [{ typ: "Bearer", nonce: "n" }, "JWT", undefined],
+    // As Dex's access tokens are.
+    [{ nonce: "n", at_hash: "h" }, undefined, undefined],
+    [{}, "application/at+JWT", undefined],
+  ])("come with access tokens: %j of type %s", async (claims, typ, why) => {
+    const call = test.client.getCurrentUser(
+      {},
+      bearer(await forged(provider, claims, typ === undefined ? {} : { typ })),
+    );
+    if (why === undefined) expect(await call).toMatchObject({ subject: "ann" });
+    else {
+      await expect(call).rejects.toMatchObject({
+        code: "unauthenticated",
+        message: expect.stringContaining(why),
+        details: { reason: "TokenKind" },
+      });
+    }
+  });
+
+  it("may come with an ID token where the gateway's audience is a client, and not where it is its own", async () => {
+    const { access_token, id_token } = await provider.tokensOf("beth");
+    expect(decodeJwt(id_token)).toMatchObject({ iss: provider.issuer, aud: "openshell-cli", sub: "beth" });
+    const other = await provider.token("ann", { resource: "urn:other" });
+    await using own = await gatewayOf(provider, { audience: "urn:other" });
+    const codes = (client: TestGateway["client"]) =>
+      Promise.all([access_token, id_token, other].map((one) => codeOf(client, "GetCurrentUser", bearer(one).headers)));
+    expect(await codes(test.client)).toEqual(["ok", "ok", "unauthenticated"]);
+    expect(await codes(own.client)).toEqual(["unauthenticated", "unauthenticated", "ok"]);
   });
 
   it("count within a minute of the provider's clock", async () => {
@@ -338,6 +366,18 @@ describe("the provider's keys", () => {
     await provider.up();
     aheadMs += 10_000;
     await test.client.getCurrentUser({}, bearer(token));
+  });
+
+  it("are waited for no longer than the call lasts", async () => {
+    await using provider = await TestProvider.start();
+    const users = new OidcUsers(oidcOf(provider), quiet);
+    const token = await provider.token("ann");
+    const asked = provider.hang();
+    const call = new AbortController();
+    const identified = users.identify(token, call.signal);
+    await asked;
+    call.abort();
+    await expect(identified).rejects.toMatchObject({ code: "cancelled" });
   });
 
   it("come from nobody whose certificate is of an authority that is not trusted", async () => {

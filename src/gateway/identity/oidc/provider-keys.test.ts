@@ -139,6 +139,27 @@ describe("a provider's keys", () => {
     expect(requests).toBe(2);
   });
 
+  it("are waited for no longer than a caller has patience, and come to those after it", async () => {
+    const { jwk, token } = await keyPair("a");
+    const asked = Promise.withResolvers<() => void>();
+    answering({ "/keys": { keys: [jwk] } });
+    const others = handler;
+    handler = (request, response) => {
+      if (request.url !== discovery) others(request, response);
+      else asked.resolve(() => response.end(JSON.stringify({ issuer: origin, jwks_uri: `${origin}/keys` })));
+    };
+    const keys = keysOf({ patienceMs: 1 });
+    await expect(jwtVerify(await token(), keys.key)).rejects.toMatchObject({
+      code: "unavailable",
+      message: `the gateway cannot check bearer tokens now: ${origin} takes long to say which keys it signs with`,
+      details: { retryAfterMs: 5_000 },
+    });
+    (await asked.promise)();
+    await expect.poll(() => keys.usable).toBe(true);
+    await jwtVerify(await token(), keys.key);
+    expect(keys.fetches).toEqual({ ok: 1, failed: 0 });
+  });
+
   it("are kept fresh in the background until the gateway stops", async () => {
     const { jwk } = await keyPair("a");
     answering({ [discovery]: { issuer: origin, jwks_uri: `${origin}/keys` }, "/keys": { keys: [jwk] } });

@@ -1,6 +1,6 @@
 import { createLocalJWKSet, errors, type FlattenedJWSInput, type JSONWebKeySet, type JWSHeaderParameters } from "jose";
 import { z } from "zod";
-import { backoffMs, sleep } from "../../../common/async.ts";
+import { backoffMs, deadline, sleep } from "../../../common/async.ts";
 import { OpenShellError } from "../../../common/errors.ts";
 import { requestJson } from "../../../common/https-json.ts";
 import type { Logger } from "../../../common/log.ts";
@@ -21,6 +21,8 @@ export interface ProviderKeysOptions {
   readonly now?: () => number;
   /** Least time between two fetches that tokens cause, in milliseconds. @default 10_000 */
   readonly cooldownMs?: number;
+  /** How long a token waits for keys that are being fetched, in milliseconds. @default 5_000 */
+  readonly patienceMs?: number;
 }
 
 type KeySet = ReturnType<typeof createLocalJWKSet>;
@@ -67,12 +69,13 @@ export class ProviderKeys {
 
   /**
    * The key that a token was signed with, for jose.
+   * @param signal ends the wait for keys that are being fetched; the fetch goes on, since others wait for it too
    * @throws unavailable while there are no keys, unauthenticated for a key that the provider does not have
    */
-  readonly key = async (header: JWSHeaderParameters, token: FlattenedJWSInput) => {
+  readonly key = async (header: JWSHeaderParameters, token: FlattenedJWSInput, signal?: AbortSignal) => {
     const found = await this.#find(header, token);
     if (found !== undefined) return found;
-    if (this.#fetching !== undefined || this.#mayAsk()) await this.#refresh();
+    if (this.#fetching !== undefined || this.#mayAsk()) await this.#refreshed(signal);
     const afterwards = await this.#find(header, token);
     if (afterwards !== undefined) return afterwards;
     if (this.usable) {
@@ -83,12 +86,31 @@ export class ProviderKeys {
         { reason: "TokenKeyUnknown" },
       );
     }
-    throw new OpenShellError(
-      "unavailable",
-      `the gateway cannot check bearer tokens now: ${this.#failure ?? `it has no keys of ${this.#options.issuer} yet`}`,
-      { reason: "OidcProviderUnreachable", retryAfterMs: 5_000 },
-    );
+    throw this.#unavailable(this.#failure ?? `it has no keys of ${this.#options.issuer} yet`);
   };
+
+  /** Waits for a fetch, no longer than a caller has patience for. */
+  async #refreshed(signal: AbortSignal | undefined): Promise<void> {
+    const end = deadline(this.#options.patienceMs ?? 5_000, signal);
+    const { promise: ended, resolve } = Promise.withResolvers<"late">();
+    const late = () => resolve("late");
+    end.addEventListener("abort", late, { once: true });
+    if (end.aborted) late();
+    try {
+      if ((await Promise.race([this.#refresh(), ended])) !== "late") return;
+    } finally {
+      end.removeEventListener("abort", late);
+    }
+    if (signal?.aborted) throw new OpenShellError("cancelled", "the call ended while its bearer token was checked");
+    throw this.#unavailable(`${this.#options.issuer} takes long to say which keys it signs with`);
+  }
+
+  #unavailable(why: string): OpenShellError {
+    return new OpenShellError("unavailable", `the gateway cannot check bearer tokens now: ${why}`, {
+      reason: "OidcProviderUnreachable",
+      retryAfterMs: 5_000,
+    });
+  }
 
   async #find(header: JWSHeaderParameters, token: FlattenedJWSInput) {
     const set = this.#current();
