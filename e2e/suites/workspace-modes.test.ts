@@ -13,6 +13,8 @@ const release = workerRelease();
 /** Namespaces of managed mode are the cluster's, so that no other gateway may have this id. */
 const gatewayId = modesGatewayId(release);
 const gatewayAccount = `system:serviceaccount:${release.namespace}:${release.name}`;
+/** A namespace that is nobody's. */
+const bystander = `bystander-${release.name}`;
 const sandboxAccount = `${release.name}-sandbox`;
 
 const settings = (mode: object) => ({
@@ -45,12 +47,15 @@ async function expectPairApart(namespace: string, sandbox: TestSandbox): Promise
 describe("workspace_mode managed", () => {
   beforeAll(async () => {
     suite = await Conformance.open(settings({ workspace_mode: "managed" }));
+    const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: bystander } };
+    await suite.kubectl(["apply", "-f", "-"], { input: JSON.stringify(namespace) });
   });
 
   afterAll(async () => {
     await suite?.[Symbol.asyncDispose]();
     const where = inject("kubeconfig");
     await kubectl(where, ["delete", "namespace", "-l", `${labels.gatewayId}=${gatewayId}`, "--timeout=120s"]);
+    await kubectl(where, ["delete", "namespace", bystander, "--ignore-not-found", "--timeout=120s"]);
   });
 
   it("makes a namespace with its workspace, runs a pair in it on two nodes, and deletes it with the workspace", async () => {
@@ -103,12 +108,18 @@ describe("workspace_mode managed", () => {
 
   const inKubeSystem = (object: object) => ({ metadata: { name: "attack", namespace: "kube-system" }, ...object });
   const rbac = "rbac.authorization.k8s.io";
-  const bindingOf = (role: string) => ({
+  const bindingOf = (role: string, user = gatewayAccount) => ({
     apiVersion: `${rbac}/v1`,
     kind: "RoleBinding",
     roleRef: { apiGroup: rbac, kind: "ClusterRole", name: role },
-    subjects: [{ kind: "User", name: gatewayAccount, apiGroup: rbac }],
+    subjects: [{ kind: "User", name: user, apiGroup: rbac }],
   });
+  const namespaceWith = (level: object) => ({
+    apiVersion: "v1",
+    kind: "Namespace",
+    metadata: { name: managedNamespaceName(gatewayId, "attack"), labels: { [labels.gatewayId]: gatewayId, ...level } },
+  });
+  const enforce = "pod-security.kubernetes.io/enforce";
   it.each<[string, object, RegExp]>([
     [
       "its own role in kube-system",
@@ -126,6 +137,25 @@ describe("workspace_mode managed", () => {
       { apiVersion: "v1", kind: "Namespace", metadata: { name: managedNamespaceName(gatewayId, "attack") } },
       /makes and deletes only/,
     ],
+    ["a namespace of its own without Pod Security", namespaceWith({}), /Pod Security level restricted/],
+    [
+      "a namespace of its own in which a Pod may be root on its node",
+      namespaceWith({ [enforce]: "privileged" }),
+      /Pod Security level restricted/,
+    ],
+    [
+      "a namespace of its own with the level of an old version",
+      namespaceWith({ [enforce]: "restricted", [`${enforce}-version`]: "v1.0" }),
+      /Pod Security level restricted/,
+    ],
+    [
+      "its role somebody else's, in its own namespace",
+      {
+        metadata: { name: "attack", namespace: managedNamespaceName(gatewayId, "default") },
+        ...bindingOf(workspaceRoleName(gatewayId), "mallory"),
+      },
+      /gives rights to nobody but itself/,
+    ],
     [
       "a Pod in kube-system",
       inKubeSystem({ apiVersion: "v1", kind: "Pod", spec: { containers: [{ name: "a", image: "a" }] } }),
@@ -139,7 +169,7 @@ describe("workspace_mode managed", () => {
   });
 
   it.each([
-    [["delete", "namespace", "default"], /forbidden/],
+    [["delete", "namespace", bystander], /makes and deletes only/],
     [["delete", "namespace", release.sandboxNamespace], /makes and deletes only/],
     [["delete", "namespace", release.namespace], /makes and deletes only/],
     [["get", "secrets", "-n", managedNamespaceName(gatewayId, "default")], /forbidden/],

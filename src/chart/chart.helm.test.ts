@@ -204,7 +204,7 @@ describeWithHelm("a rendered chart", () => {
   });
 
   it.each([
-    ["managed", {}],
+    ["managed", { managed_namespaces: { pod_security: "baseline" } }],
     ["operator", { operator_namespace_label: "team" }],
   ] as const)(
     "grants in workspace_mode %s what that mode needs, and the rest only where it is bound",
@@ -219,7 +219,9 @@ describeWithHelm("a rendered chart", () => {
       const policies = objects.filter(({ kind }) => kind === "ValidatingAdmissionPolicy");
       const username = "system:serviceaccount:openshell:openshell";
       expect(policies.map(({ spec }) => spec)).toEqual(
-        mode === "managed" ? [managedNamespacesPolicySpec({ gatewayId: "blue", username })] : [],
+        mode === "managed"
+          ? [managedNamespacesPolicySpec({ gatewayId: "blue", username, podSecurity: "baseline" })]
+          : [],
       );
     },
   );

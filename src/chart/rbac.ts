@@ -25,8 +25,9 @@ const create = values.rbac.create;
 const placeholders: ReadonlyMap<string, Expr<string>> = new Map([
   ["\0id\0", gatewayId],
   ["\0user\0", text`system:serviceaccount:${helm.releaseNamespace}:${names.gatewayServiceAccount}`],
+  ["\0level\0", effective<string>("openshell.drivers.kubernetes.managed_namespaces.pod_security")],
 ]);
-const [idPlaceholder = "", userPlaceholder = ""] = placeholders.keys();
+const [idPlaceholder = "", userPlaceholder = "", levelPlaceholder = ""] = placeholders.keys();
 
 /** A text of src/manifests with everything filled in. */
 function filled(value: string): string {
@@ -67,7 +68,11 @@ export class WorkspaceRights extends Construct {
     });
     const admission = "admissionregistration.k8s.io/v1";
     const metadata = { name: render(text`${names.clusterRole}-namespaces`), labels };
-    const spec = managedNamespacesPolicySpec({ gatewayId: idPlaceholder, username: userPlaceholder });
+    const spec = managedNamespacesPolicySpec({
+      gatewayId: idPlaceholder,
+      username: userPlaceholder,
+      podSecurity: levelPlaceholder,
+    });
     const when = and(create, equal(mode, "managed"));
     new HelmObject<AdmissionPolicyProps>(this, "policy", {
       apiVersion: admission,

@@ -15,6 +15,7 @@ import type {
   TokenReview,
   WatchEvent,
   WatchOptions,
+  WriteOptions,
 } from "../kube/index.ts";
 import { annotations } from "../manifests/index.ts";
 
@@ -46,6 +47,8 @@ export class FakeCluster implements KubeClient {
   tokenReview: TokenReview["status"];
   /** What a SelfSubjectAccessReview is told. */
   isAllowed: (right: AskedRight) => boolean = () => true;
+  /** The policy that bounds managed mode is in force: it refuses all that is tried only, as the driver does at its start. */
+  isGuarded = true;
   readonly #objects = new Map<string, Live<KubeObject>>();
   readonly #watchers = new Set<{
     readonly plural: string;
@@ -69,7 +72,16 @@ export class FakeCluster implements KubeClient {
     return [...this.#objects].filter(([key]) => key.startsWith(`${plural}/`)).map(([, object]) => object as Live<T>);
   }
 
-  async create<T extends KubeObject>(resource: Resource<T>, namespace: string | undefined, body: T): Promise<Live<T>> {
+  async create<T extends KubeObject>(
+    resource: Resource<T>,
+    namespace: string | undefined,
+    body: T,
+    options: WriteOptions = {},
+  ): Promise<Live<T>> {
+    if (options.dryRun) {
+      if (this.isGuarded) throw refusal(403, "Forbidden", "an admission policy denied the request");
+      return body as Live<T>;
+    }
     return (await this.#write("create", resource, body, () => {
       const key = keyOf(resource.plural, namespace, body.metadata?.name ?? "");
       if (this.#objects.has(key))

@@ -26,6 +26,7 @@ import {
   WorkspaceServiceAccount,
 } from "../manifests/index.ts";
 import { ignoring } from "./_ignoring.ts";
+import { requireBounds } from "./managed-bounds.ts";
 import { expectedPolicies, putPolicy } from "./policies.ts";
 import type { NamespaceFacts } from "./request.ts";
 import { factsOfNamespace, listed, requireRights, type Workspaces, type WorkspacesOptions } from "./workspaces.ts";
@@ -64,6 +65,7 @@ export class ManagedWorkspaces implements Workspaces {
   async start(signal: AbortSignal): Promise<void> {
     const { view, settings, log } = this.#options;
     await requireRights(this.#options, signal);
+    await requireBounds(this.#options, await this.#whoWeAre(signal), signal);
     // Sandboxes of another mode's time live on where they are.
     await Promise.all([view.follow(settings.namespace), this.#namespaces.synced]);
     const ours = this.#namespaces.list().filter((namespace) => !isEnding(namespace) && workspaceOf(namespace));

@@ -26,6 +26,7 @@ import { FakeCluster, refusal } from "./_fake-cluster.ts";
 import { testSandboxId, testSettings } from "./_testing.ts";
 import { FiledNamespaces } from "./allowed-namespaces.ts";
 import { createDriver } from "./driver.ts";
+import { requireBounds } from "./managed-bounds.ts";
 import { renderSandbox } from "./render.ts";
 import { namespaceOf } from "./workspaces.ts";
 
@@ -336,6 +337,56 @@ describe("an operator's workspace", () => {
     for (const end of ends.splice(0)) await end();
     const { reasons } = await driverOn(cluster, operator);
     expect(await reasons()).toEqual(ready);
+  });
+});
+
+describe("a gateway in managed mode whose rights nothing bounds", () => {
+  const me = { kind: "ServiceAccount", name: "openshell", namespace: "openshell" } as const;
+  const bounded = (client: FakeCluster, change: object = {}) =>
+    requireBounds(
+      { client, settings: testSettings({ ...managed, ...change }), gatewayId: "openshell" },
+      me,
+      AbortSignal.timeout(5_000),
+      0,
+    );
+
+  test("does not run, and says what the cluster would let it do", async () => {
+    const cluster = new FakeCluster();
+    cluster.isGuarded = false;
+    await expect(bounded(cluster)).rejects.toMatchObject({
+      code: "failed-precondition",
+      message:
+        'workspace_mode = "managed" needs the ValidatingAdmissionPolicy of the chart (rbac.create), which bounds the gateway to its own namespaces; without it the cluster accepts a namespace "not-openshell-openshell-x", a binding of its role in kube-system, a namespace of Pod Security level privileged',
+    });
+    expect(["namespaces", "rolebindings"].flatMap((kind) => cluster.all(kind))).toEqual([]);
+  });
+
+  test("does not run for want of one of them", async () => {
+    const cluster = new FakeCluster();
+    const create = cluster.create.bind(cluster);
+    cluster.create = async (resource, namespace, body, options) => {
+      const level = body.metadata?.labels?.["pod-security.kubernetes.io/enforce"];
+      cluster.isGuarded = level !== "privileged";
+      return await create(resource, namespace, body, options);
+    };
+    await expect(bounded(cluster)).rejects.toThrow(/accepts a namespace of Pod Security level privileged$/);
+    await bounded(cluster, { managed_namespaces: { pod_security: "privileged", labels: {}, annotations: {} } }).then(
+      () => expect.fail("the foreign namespace is accepted now, too"),
+      (error: Error) => expect(error.message).toMatch(/accepts a namespace "not-openshell-openshell-x"$/),
+    );
+  });
+
+  test("waits at its start for a policy that is not in force yet", async () => {
+    const cluster = new FakeCluster();
+    cluster.isGuarded = false;
+    let isUp = false;
+    const starting = driverOn(cluster, managed).then(() => {
+      isUp = true;
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(isUp).toBe(false);
+    cluster.isGuarded = true;
+    await starting;
   });
 });
 

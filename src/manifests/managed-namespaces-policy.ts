@@ -5,15 +5,24 @@ export interface ManagedNamespacesPolicyProps {
   readonly gatewayId: string;
   /** `system:serviceaccount:<namespace>:<name>` of the gateway. */
   readonly username: string;
+  /** `managed_namespaces.pod_security`. */
+  readonly podSecurity: string;
 }
 
+const enforce = "pod-security.kubernetes.io/enforce";
+
 /**
- * RBAC cannot bound the names of what is created, so the rights of managed mode would reach every namespace of the cluster. This
- * ValidatingAdmissionPolicy (admissionregistration.k8s.io/v1) keeps the gateway to namespaces that carry its name and its label, and to
- * the one ClusterRole there.
+ * RBAC cannot bound the names of what is created, so the rights of managed mode would reach every namespace of the cluster, and a namespace
+ * without Pod Security is a way to every node. This ValidatingAdmissionPolicy (admissionregistration.k8s.io/v1) keeps the gateway to
+ * namespaces that carry its name, its label and the configured level, and to bindings of the one ClusterRole there to nobody but itself.
  */
-export function managedNamespacesPolicySpec({ gatewayId, username }: ManagedNamespacesPolicyProps): object {
+export function managedNamespacesPolicySpec({
+  gatewayId,
+  username,
+  podSecurity,
+}: ManagedNamespacesPolicyProps): object {
   const prefix = managedNamespaceName(gatewayId, "");
+  const label = (key: string, otherwise: string) => `object.metadata.?labels[?"${key}"].orValue("${otherwise}")`;
   const isOurs = (object: string) =>
     `${object}.metadata.name.startsWith("${prefix}") && ${object}.metadata.?labels[?"${labels.gatewayId}"].orValue("") == "${gatewayId}"`;
   return {
@@ -38,8 +47,19 @@ export function managedNamespacesPolicySpec({ gatewayId, username }: ManagedName
         reason: "Forbidden",
       },
       {
+        // One of a former level is deleted all the same.
+        expression: `request.resource.resource != "namespaces" || object == null || (${label(enforce, "")} == "${podSecurity}" && ${label(`${enforce}-version`, "latest")} == "latest")`,
+        message: `OpenShell's gateway makes namespaces of Pod Security level ${podSecurity} (managed_namespaces.pod_security) and no other`,
+        reason: "Forbidden",
+      },
+      {
         expression: `request.resource.resource != "rolebindings" || (${isOurs("namespaceObject")} && variables.target.roleRef.kind == "ClusterRole" && variables.target.roleRef.name == "${workspaceRoleName(gatewayId)}")`,
         message: `OpenShell's gateway binds only the ClusterRole ${workspaceRoleName(gatewayId)}, in its own namespaces`,
+        reason: "Forbidden",
+      },
+      {
+        expression: `request.resource.resource != "rolebindings" || object == null || object.?subjects.orValue([]).all(subject, subject.kind == "ServiceAccount" ? "system:serviceaccount:" + subject.?namespace.orValue("") + ":" + subject.name == request.userInfo.username : subject.kind == "User" && subject.name == request.userInfo.username)`,
+        message: "OpenShell's gateway gives rights to nobody but itself",
         reason: "Forbidden",
       },
     ],
