@@ -1,0 +1,239 @@
+/**
+ * What the driver adds to a sandbox's life, on a real cluster: create until READY and delete until gone, beside the same two Pods (same specs,
+ * a volume of their own) made at once by a bare client, and beside a bare Agent Sandbox of the workload's template. The three take turns.
+ *
+ *   npm run bench -- driver [--rounds 7] [--provider NAME] [--out DIRECTORY]
+ *
+ * Prints JSON, and Markdown to standard error; with --out also writes driver.json and driver.md. The cluster and the release stay.
+ */
+import { randomBytes } from "node:crypto";
+import { parseArgs } from "node:util";
+import { loadImages } from "../../images/load.ts";
+import { referenceOf } from "../../images/references.ts";
+import {
+  type AgentSandbox,
+  type AgentSandboxVersion,
+  agentSandboxGroup,
+  createKubeClient,
+  Informer,
+  kubeconfigAccess,
+  type Live,
+  type Pod,
+  persistentVolumeClaims,
+  pods,
+  sandboxes,
+  secrets,
+} from "../../src/kube/index.ts";
+import { labels } from "../../src/manifests/names.ts";
+import { unpackClients } from "../cluster/clients.ts";
+import { stderrProgress } from "../cluster/progress.ts";
+import { selectProvider } from "../cluster/select.ts";
+import { GatewayAccess } from "../support/gateway-access.ts";
+import { imageValues, install, releaseNamed } from "../support/release.ts";
+import { TestSandbox } from "../support/test-sandbox.ts";
+import { machine, machineLine, median, publish } from "./_report.ts";
+
+const { values } = parseArgs({
+  options: {
+    rounds: { type: "string", default: "7" },
+    provider: { type: "string" },
+    out: { type: "string" },
+  },
+});
+const rounds = Number(values.rounds);
+const release = releaseNamed("openshell-bench");
+const namespace = release.sandboxNamespace;
+/** Of what the bare client makes. */
+const benchLabel = "bench.openshell.test/leg";
+
+const progress = stderrProgress();
+const provider = await selectProvider(values.provider ?? process.env.OPENSHELL_PROVIDER);
+await unpackClients(progress);
+await provider.up({ nodes: 2, progress });
+const kubeconfig = await provider.kubeconfig();
+const images = await loadImages(provider, { note: (line) => progress.note(line) });
+const gatewayDigest = images.find(({ name }) => name === "gateway")?.digest ?? "";
+await install({ kubeconfig, release, presets: ["conformance"], values: imageValues(gatewayDigest) });
+
+const access = await kubeconfigAccess(kubeconfig);
+const kube = await createKubeClient({ component: "openshell-bench", access });
+const [version = "v1beta1"] = (await kube.apiVersionsOf(agentSandboxGroup)) as AgentSandboxVersion[];
+const sandboxResource = sandboxes(version);
+const known = new Informer({ client: kube, resource: pods, namespace });
+await known.synced;
+const gateway = await GatewayAccess.open(kubeconfig, release);
+
+interface Life {
+  readonly createMs: number;
+  readonly deleteMs: number;
+}
+
+async function timed(run: () => Promise<unknown>): Promise<number> {
+  const before = performance.now();
+  await run();
+  return performance.now() - before;
+}
+
+const create = () =>
+  TestSandbox.create(() => gateway.client, `b-${randomBytes(5).toString("hex")}`, {
+    template: { image: referenceOf("busybox") },
+  });
+
+const podsWith = (label: string, value: string) =>
+  known.list().filter(({ metadata }) => metadata.labels?.[label] === value);
+
+/** Its main container, which stands first, runs. */
+const runs = ({ spec, status }: Pod) =>
+  status?.containerStatuses?.find(({ name }) => name === spec?.containers[0]?.name)?.state?.running !== undefined;
+
+async function ours(): Promise<Life> {
+  let sandbox: TestSandbox | undefined;
+  const createMs = await timed(async () => {
+    sandbox = await create();
+    await sandbox.ready();
+  });
+  const { id } = sandbox as TestSandbox;
+  const deleteMs = await timed(async () => {
+    await sandbox?.[Symbol.asyncDispose]();
+    await known.until("our Pods to be gone", () => podsWith(labels.sandboxId, id).length === 0);
+  });
+  return { createMs, deleteMs };
+}
+
+/** A pair as the cluster has it, and copies of its Secrets for those who imitate it. */
+async function specimen() {
+  await using sandbox = await create();
+  await sandbox.ready();
+  const pair = podsWith(labels.sandboxId, sandbox.id);
+  const resource = await kube.get(sandboxResource, namespace, sandbox.resourceName);
+  const listed = await kube.list(secrets, namespace, { labelSelector: `${labels.sandboxId}=${sandbox.id}` });
+  for (const { metadata, data } of listed.items) {
+    const copy = { apiVersion: "v1", kind: "Secret", metadata: { name: copyOf(metadata.name) }, data: data ?? {} };
+    await kube.delete(secrets, namespace, copy.metadata.name).catch(() => undefined);
+    await kube.create(secrets, namespace, copy);
+  }
+  return { pair, resource };
+}
+
+const copyOf = (secret: string) => `bench-${secret}`.slice(0, 63);
+
+/** The same Pod with nothing to wait for: no gate, no owner, Secrets that are there, a claim of its own. */
+function bare({ spec, metadata }: Live<Pod>, leg: string, index: number): Pod {
+  const { nodeName: _node, schedulingGates: _gates, ...rest } = spec ?? { containers: [] };
+  const volumes = (rest.volumes ?? [])
+    .filter(({ name }) => !name.startsWith("kube-api-access"))
+    .map((volume) => {
+      if (volume.persistentVolumeClaim) return { ...volume, persistentVolumeClaim: { claimName: leg } };
+      if (volume.secret)
+        return { ...volume, secret: { ...volume.secret, secretName: copyOf(volume.secret.secretName ?? "") } };
+      return volume;
+    });
+  return {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { name: `${leg}-${index}`, labels: { [benchLabel]: leg }, annotations: metadata.annotations ?? {} },
+    spec: { ...rest, volumes },
+  };
+}
+
+async function bothBare({ pair, resource }: Awaited<ReturnType<typeof specimen>>): Promise<Life> {
+  const leg = `bench-${randomBytes(4).toString("hex")}`;
+  const [claim] = resource.spec.volumeClaimTemplates ?? [];
+  const createMs = await timed(async () => {
+    await Promise.all([
+      kube.create(persistentVolumeClaims, namespace, {
+        apiVersion: "v1",
+        kind: "PersistentVolumeClaim",
+        metadata: { name: leg },
+        spec: claim?.spec ?? {},
+      }),
+      ...pair.map((pod, index) => kube.create(pods, namespace, bare(pod, leg, index))),
+    ]);
+    await known.until("two bare Pods to run", () => podsWith(benchLabel, leg).filter(runs).length === pair.length);
+  });
+  const deleteMs = await timed(async () => {
+    await Promise.all([
+      ...pair.map((_, index) => kube.delete(pods, namespace, `${leg}-${index}`)),
+      kube.delete(persistentVolumeClaims, namespace, leg),
+    ]);
+    await known.until("the bare Pods to be gone", () => podsWith(benchLabel, leg).length === 0);
+  });
+  return { createMs, deleteMs };
+}
+
+async function bareSandbox({ pair, resource }: Awaited<ReturnType<typeof specimen>>): Promise<Life> {
+  const leg = `bench-${randomBytes(4).toString("hex")}`;
+  const workload = pair.find(({ metadata }) => metadata.name === resource.metadata.name) as Live<Pod>;
+  const { spec } = bare(workload, leg, 0);
+  // The controller brings the claim's volume itself.
+  const claims = new Set((resource.spec.volumeClaimTemplates ?? []).map(({ metadata }) => metadata?.name));
+  const volumes = (spec?.volumes ?? []).filter(({ name }) => !claims.has(name));
+  const template = { metadata: { labels: { [benchLabel]: leg } }, spec: { ...spec, volumes } };
+  const body = {
+    apiVersion: resource.apiVersion,
+    kind: resource.kind,
+    metadata: { name: leg },
+    spec: { ...resource.spec, podTemplate: template, operatingMode: "Running" },
+  } as AgentSandbox;
+  const createMs = await timed(async () => {
+    await kube.create(sandboxResource, namespace, body);
+    await known.until("the bare Sandbox's Pod to run", () => podsWith(benchLabel, leg).some(runs));
+  });
+  const deleteMs = await timed(async () => {
+    await kube.delete(sandboxResource, namespace, leg);
+    await known.until("its Pod to be gone", () => podsWith(benchLabel, leg).length === 0);
+  });
+  return { createMs, deleteMs };
+}
+
+const model = await specimen();
+const state = machine();
+const legs = { ours, "two bare Pods": () => bothBare(model), "a bare Sandbox": () => bareSandbox(model) } as const;
+type Leg = keyof typeof legs;
+const order = Object.keys(legs) as Leg[];
+const lives: Record<Leg, Life[]> = { ours: [], "two bare Pods": [], "a bare Sandbox": [] };
+// What is only slow the first time is nobody's.
+for (const leg of order) await legs[leg]();
+for (let round = 0; round < rounds; round += 1) {
+  for (const leg of round % 2 === 0 ? order : order.toReversed()) lives[leg].push(await legs[leg]());
+  progress.note(`round ${round + 1} of ${rounds}`);
+}
+
+const targets = [
+  { what: "createMs", name: "create → Ready", beside: "two bare Pods", most: 1.15 },
+  { what: "createMs", name: "create → Ready", beside: "a bare Sandbox", most: 1.25 },
+  { what: "deleteMs", name: "delete → gone", beside: "two bare Pods", most: 1.2 },
+] as const;
+const results = targets.map(({ what, name, beside, most }) => {
+  const ratios = lives.ours.map((life, round) => life[what] / (lives[beside][round]?.[what] ?? Number.NaN));
+  const times = (leg: Leg) => median(lives[leg].map((life) => life[what]));
+  return {
+    what: name,
+    beside,
+    oursMs: times("ours"),
+    besideMs: times(beside),
+    ratio: median(ratios),
+    range: [Math.min(...ratios), Math.max(...ratios)],
+    most,
+  };
+});
+
+const rows = results.map(({ what, beside, oursMs, besideMs, ratio, range: [low = 0, high = 0], most }) => {
+  const verdict = ratio <= most ? "met" : "missed";
+  return `| ${what} | ${oursMs.toFixed(0)} ms | ${besideMs.toFixed(0)} ms, ${beside} | ${ratio.toFixed(2)} (${low.toFixed(2)} to ${high.toFixed(2)}) | ${most}: ${verdict} |`;
+});
+const markdown = `
+Medians of ${rounds} rounds; ratios are medians of per-round ratios. ${machineLine(state)}; cluster ${provider.name}.
+
+| what | ours | beside | ratio | target |
+|---|--:|--:|--:|---|
+${rows.join("\n")}
+`;
+publish("driver", { machine: state, provider: provider.name, rounds, results, lives }, markdown, values.out);
+
+for (const { metadata } of (await kube.list(secrets, namespace)).items) {
+  if (metadata.name.startsWith("bench-")) await kube.delete(secrets, namespace, metadata.name);
+}
+await known.stop();
+await gateway[Symbol.asyncDispose]();
+kube.close();
