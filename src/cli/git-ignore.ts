@@ -6,18 +6,29 @@ import { OpenShellError } from "../common/errors.ts";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
+/** Who asks git. */
+interface Asking {
+  readonly env: Environment;
+  readonly signal: AbortSignal;
+}
+
 /**
  * Which paths of an upload are taken, relative to the directory `source`. Undefined where git has no say: for a file, outside of a work tree,
  * and for a directory that is ignored as a whole, since whoever names it wants it.
  * @throws failed-precondition when git is needed and cannot be asked: to guess would upload what was to stay here
  */
-export async function gitKeeps(source: string, env: Environment): Promise<((path: string) => boolean) | undefined> {
+export async function gitKeeps(
+  source: string,
+  env: Environment,
+  signal: AbortSignal,
+): Promise<((path: string) => boolean) | undefined> {
   const stat = await lstatIfThere(source);
   if (stat?.isDirectory() !== true || !(await isInWorkTree(source))) return undefined;
-  const ignored = await git(source, ["check-ignore", "-q", source], env);
+  const asking = { env: withoutRepository(env), signal };
+  const ignored = await git(source, ["check-ignore", "-q", source], asking);
   if (ignored.code === 0) return undefined;
   const kept = new Set<string>();
-  await addKept(source, "", kept, env);
+  await addKept(source, "", kept, asking);
   return (path) => kept.has(path);
 }
 
@@ -29,21 +40,21 @@ async function isInWorkTree(directory: string): Promise<boolean> {
 }
 
 /** Adds files and the directories above them. Another repository inside, submodule or not, is asked for itself. */
-async function addKept(directory: string, prefix: string, kept: Set<string>, env: Environment): Promise<void> {
-  for (const listed of await tracked(directory, env)) {
+async function addKept(directory: string, prefix: string, kept: Set<string>, asking: Asking): Promise<void> {
+  for (const listed of await tracked(directory, asking)) {
     const stat = await lstatIfThere(join(directory, listed));
     // Deleted, and still in the index.
     if (stat === undefined) continue;
     const path = `${prefix}${listed.replace(/\/$/, "")}`;
     for (let at = path; at !== "." && !kept.has(at); at = dirname(at)) kept.add(at);
-    if (stat.isDirectory()) await addKept(join(directory, listed), `${path}/`, kept, env);
+    if (stat.isDirectory()) await addKept(join(directory, listed), `${path}/`, kept, asking);
   }
 }
 
 /** Files that are tracked or could be, relative to `directory`. */
-async function tracked(directory: string, env: Environment): Promise<string[]> {
+async function tracked(directory: string, asking: Asking): Promise<string[]> {
   const list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
-  const { code, stdout, stderr } = await git(directory, list, env);
+  const { code, stdout, stderr } = await git(directory, list, asking);
   if (code === 0) return stdout.split("\0").filter((path) => path !== "");
   const why = code === "ENOENT" ? "it is not on the PATH" : stderr.trim().split("\n")[0];
   throw new OpenShellError(
@@ -52,13 +63,22 @@ async function tracked(directory: string, env: Environment): Promise<string[]> {
   );
 }
 
+/**
+ * The environment without what points git to another repository, index or kind of path, as it does for a command in a hook. What names the
+ * user's own configuration stays.
+ */
+function withoutRepository(env: Environment): Environment {
+  return Object.fromEntries(Object.entries(env).filter(([name]) => !/^GIT_(?!CONFIG_|EXEC_PATH$)/.test(name)));
+}
+
 /** Without the programs that a repository's own configuration could name. */
-function git(directory: string, args: readonly string[], env: Environment) {
+function git(directory: string, args: readonly string[], { env, signal }: Asking) {
   const all = ["-c", "core.fsmonitor=false", "-C", directory, ...args];
-  const options = { env: { ...env } as NodeJS.ProcessEnv, maxBuffer: 1024 ** 3 };
-  return new Promise<{ code: number | string; stdout: string; stderr: string }>((resolve) => {
+  const options = { env: { ...env } as NodeJS.ProcessEnv, maxBuffer: 1024 ** 3, signal };
+  return new Promise<{ code: number | string; stdout: string; stderr: string }>((resolve, reject) => {
     execFile("git", all, options, (error, stdout, stderr) => {
-      resolve({ code: error === null ? 0 : (error.code ?? 1), stdout, stderr });
+      if (signal.aborted) reject(signal.reason);
+      else resolve({ code: error === null ? 0 : (error.code ?? 1), stdout, stderr });
     });
   });
 }

@@ -47,7 +47,7 @@ export async function uploadPath(
   const address = { workspace: context.workspace, sandbox, serviceId: services.files };
   const source = resolve(local);
   try {
-    const keeps = gitIgnore ? await gitKeeps(source, terminal.env) : undefined;
+    const keeps = gitIgnore ? await gitKeeps(source, terminal.env, terminal.signal) : undefined;
     const ignored = new Set<string>();
     const only = (path: string) => {
       const kept = keeps?.(path) ?? true;

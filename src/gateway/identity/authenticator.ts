@@ -122,9 +122,7 @@ export class Authenticator {
 
 function takesNoToken(call: Call, { certificates }: AuthenticatorOptions): OpenShellError {
   const instead =
-    certificates === undefined
-      ? "users need no credential here: call without a token"
-      : "users identify themselves by client certificate";
+    certificates === undefined ? "users need none, call without it" : "users identify themselves by client certificate";
   return new OpenShellError("unauthenticated", `${call.method.name} takes no bearer token at this gateway: ${instead}`);
 }
 

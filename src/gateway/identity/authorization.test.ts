@@ -187,6 +187,22 @@ describe("the listener's certificate", () => {
   });
 });
 
+describe("a bearer token that a gateway has no use for", () => {
+  it("is refused with what users have to show there", async () => {
+    const bearer = { headers: { authorization: "Bearer junk" } };
+    const said = (client: OpenShell) => client.getCurrentUser({}, bearer);
+    await expect(said(test.connect(grpc.credentials.createSsl(Buffer.from(authority.certPem))))).rejects.toMatchObject({
+      code: "unauthenticated",
+      message: "GetCurrentUser takes no bearer token at this gateway: users identify themselves by client certificate",
+    });
+    await using open = await TestGateway.start({ allowUnauthenticatedUsers: true });
+    await expect(said(open.client)).rejects.toMatchObject({
+      code: "unauthenticated",
+      message: "GetCurrentUser takes no bearer token at this gateway: users need none, call without it",
+    });
+  });
+});
+
 describe("without any way to authenticate", () => {
   it("the gateway does not start", async () => {
     await expect(TestGateway.start({ mtlsUsers: false, allowUnauthenticatedUsers: false })).rejects.toThrow(
