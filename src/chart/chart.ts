@@ -2,7 +2,8 @@
 import { App, Chart } from "cdk8s";
 import type { Construct } from "constructs";
 import packageJson from "../../package.json" with { type: "json" };
-import { prepare, prepareHelper } from "./_values.ts";
+import { prepare, prepareHelper, values } from "./_values.ts";
+import { SandboxBounds } from "./bounds.ts";
 import { CertManagerPki } from "./cert-manager.ts";
 import {
   GatewayConfigMap,
@@ -21,7 +22,7 @@ import { notes } from "./notes.ts";
 import { PkiHook, PkiRenewal } from "./pki.ts";
 import { DriverRights, WorkspaceRights } from "./rbac.ts";
 import { GatewayRoutes } from "./routes.ts";
-import { SandboxBounds, SandboxLabelsPolicy, SandboxNamespace, SandboxServiceAccount } from "./sandboxes.ts";
+import { SandboxLabelsPolicy, SandboxNamespace, SandboxServiceAccount, sandboxMetadata } from "./sandboxes.ts";
 import { GatewaySelfTest } from "./self-test.ts";
 import { valuesJsonSchema, valuesYaml } from "./values-yaml.ts";
 
@@ -42,7 +43,7 @@ const templates: Readonly<Record<string, (scope: Construct) => void>> = {
     new WorkspaceRights(scope, "workspaces");
   },
   routes: (scope) => new GatewayRoutes(scope, "gateway"),
-  "sandbox-bounds": (scope) => new SandboxBounds(scope, "sandboxes"),
+  "sandbox-bounds": (scope) => new SandboxBounds(scope, "sandboxes", { values, metadata: sandboxMetadata }),
   "sandbox-labels": (scope) => new SandboxLabelsPolicy(scope, "sandboxes"),
   service: (scope) => new GatewayService(scope, "gateway"),
   "service-accounts": (scope) => {

@@ -36,6 +36,9 @@ describe.skipIf(helmPrograms.length === 0)("the chart on every Kubernetes", () =
       unobtainable = String(error);
     }
     for (const preset of presets) rendered.set(preset, render(program, { presets: [preset] }));
+    const workspace = join(repository, "charts", "openshell-workspace");
+    const bounds = { resourceQuota: everything.resourceQuota, limitRange: everything.limitRange };
+    rendered.set("workspace", render(program, { chart: workspace, values: { ...bounds, rbac: { ownRole: true } } }));
     rendered.set("everything", render(program, { presets: ["conformance"], values: everything }));
   });
 

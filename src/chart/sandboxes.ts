@@ -4,24 +4,11 @@ import { reservedPrefixes } from "../config/index.ts";
 import type { AdmissionPolicyBindingProps, AdmissionPolicyProps } from "./_admission-policy.ts";
 import { type ChartGuard, isEmpty } from "./_guard.ts";
 import { values } from "./_values.ts";
+import { boundsGuards } from "./bounds.ts";
 import { effective } from "./gateway-toml.ts";
-import {
-  and,
-  call,
-  entries,
-  HelmObject,
-  helm,
-  more,
-  not,
-  notEqual,
-  optional,
-  or,
-  render,
-  text,
-  toJson,
-} from "./layer/index.ts";
+import { and, call, HelmObject, helm, not, notEqual, or, render, text, toJson } from "./layer/index.ts";
 import { fullname, names, objectLabels, sandboxNamespace } from "./names.ts";
-import { quantity, unlessEmpty } from "./pods.ts";
+import { unlessEmpty } from "./pods.ts";
 
 const labels = objectLabels("sandbox");
 const { resourceQuota, limitRange, admissionPolicy } = values;
@@ -35,24 +22,7 @@ const countedResources = [
 ] as const;
 
 export const sandboxGuards: readonly ChartGuard[] = [
-  {
-    refusedWhen: and(
-      resourceQuota.enabled,
-      isEmpty(resourceQuota.hard),
-      not(more(resourceQuota.maxRunningSandboxes, 0)),
-    ),
-    sentence:
-      "resourceQuota.enabled is true but bounds nothing; give resourceQuota.maxRunningSandboxes or resourceQuota.hard",
-  },
-  {
-    refusedWhen: and(
-      resourceQuota.enabled,
-      call("hasKey", resourceQuota.hard, "pods"),
-      more(resourceQuota.maxRunningSandboxes, 0),
-    ),
-    sentence:
-      "resourceQuota.maxRunningSandboxes is the bound on Pods, two for each sandbox; remove pods from resourceQuota.hard, or set resourceQuota.maxRunningSandboxes to 0",
-  },
+  ...boundsGuards(values),
   ...countedResources.map(
     ([bound, part, resource, fallback]): ChartGuard => ({
       refusedWhen: and(
@@ -73,17 +43,6 @@ export const sandboxGuards: readonly ChartGuard[] = [
       sentence: `resourceQuota.hard bounds ${bound}, so the cluster refuses every container without it: set ${part}.${resource} of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.${fallback}.${resource}`,
     }),
   ),
-  {
-    refusedWhen: and(
-      limitRange.enabled,
-      isEmpty(limitRange.default),
-      isEmpty(limitRange.defaultRequest),
-      isEmpty(limitRange.min),
-      isEmpty(limitRange.max),
-    ),
-    sentence:
-      "limitRange.enabled is true but bounds nothing; give limitRange.default, limitRange.defaultRequest, limitRange.min or limitRange.max",
-  },
   {
     refusedWhen: and(admissionPolicy.enabled, isEmpty(admissionPolicy.agentSandboxUsers)),
     sentence:
@@ -116,6 +75,13 @@ export class SandboxNamespace extends Construct {
   }
 }
 
+/** Of the objects that bound the sandboxes' namespace. */
+export const sandboxMetadata = {
+  name: render(text`${fullname}-sandboxes`),
+  namespace: render(sandboxNamespace),
+  labels,
+} as const;
+
 /** The ServiceAccount of both Pods of a pair. Nothing is bound to it. */
 export class SandboxServiceAccount extends Construct {
   constructor(scope: Construct, id: string) {
@@ -132,52 +98,6 @@ export class SandboxServiceAccount extends Construct {
           annotations: unlessEmpty(values.sandboxServiceAccount.annotations),
         },
         automountServiceAccountToken: false,
-      },
-    });
-  }
-}
-
-/** What sandboxes may use: all of them together, and each container. */
-export class SandboxBounds extends Construct {
-  constructor(scope: Construct, id: string) {
-    super(scope, id);
-    const metadata = { name: render(text`${fullname}-sandboxes`), namespace: render(sandboxNamespace), labels };
-    new HelmObject<k8s.KubeResourceQuotaProps>(this, "quota", {
-      apiVersion: "v1",
-      kind: "ResourceQuota",
-      when: resourceQuota.enabled,
-      manifest: {
-        metadata,
-        spec: {
-          hard: {
-            ...(entries(resourceQuota.hard) as unknown as Record<string, k8s.Quantity>),
-            pods: optional(
-              more(resourceQuota.maxRunningSandboxes, 0),
-              quantity(toJson(call("mul", 2, resourceQuota.maxRunningSandboxes))),
-            ),
-          },
-        },
-      },
-    });
-    const quantities = (of: Parameters<typeof unlessEmpty<Record<string, string>>>[0]) =>
-      unlessEmpty(of) as unknown as Record<string, k8s.Quantity>;
-    new HelmObject<k8s.KubeLimitRangeProps>(this, "limits", {
-      apiVersion: "v1",
-      kind: "LimitRange",
-      when: limitRange.enabled,
-      manifest: {
-        metadata,
-        spec: {
-          limits: [
-            {
-              type: "Container",
-              default: quantities(limitRange.default),
-              defaultRequest: quantities(limitRange.defaultRequest),
-              min: quantities(limitRange.min),
-              max: quantities(limitRange.max),
-            },
-          ],
-        },
       },
     });
   }

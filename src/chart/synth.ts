@@ -5,12 +5,14 @@ import { settingsReference } from "../config/index.ts";
 import { synthesize } from "./chart.ts";
 import { clusterReference } from "./cluster-reference.ts";
 import { valuesReference } from "./values-reference.ts";
+import { synthesizeWorkspace } from "./workspace/chart.ts";
 
 const root = join(import.meta.dirname, "..", "..");
-const chartDirectory = join(root, "charts", "openshell");
+const charts = join(root, "charts");
 
 const wanted = new Map([
-  ...[...synthesize()].map(([path, content]) => [join(chartDirectory, path), content] as const),
+  ...[...synthesize()].map(([path, content]) => [join(charts, "openshell", path), content] as const),
+  ...[...synthesizeWorkspace()].map(([path, content]) => [join(charts, "openshell-workspace", path), content] as const),
   [join(root, "docs", "reference", "gateway-config.mdx"), settingsReference()] as const,
   [join(root, "docs", "reference", "cluster.md"), clusterReference()] as const,
   [join(root, "docs", "reference", "values.md"), valuesReference()] as const,
@@ -18,7 +20,7 @@ const wanted = new Map([
 
 function existing(): string[] {
   try {
-    const found = readdirSync(chartDirectory, { recursive: true, withFileTypes: true });
+    const found = readdirSync(charts, { recursive: true, withFileTypes: true });
     return found.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
   } catch {
     return [];
@@ -42,7 +44,7 @@ export function writeFiles(): void {
     writeFileSync(path, content);
     changed++;
   }
-  process.stdout.write(`charts/openshell: ${wanted.size} files, ${changed} changed\n`);
+  process.stdout.write(`charts and their references: ${wanted.size} files, ${changed} changed\n`);
 }
 
 export function checkFiles(): void {

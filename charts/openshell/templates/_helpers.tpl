@@ -207,6 +207,9 @@
 {{- if and $.v.resourceQuota.enabled (hasKey $.v.resourceQuota.hard "pods") (gt (int64 $.v.resourceQuota.maxRunningSandboxes) 0) -}}
   {{- fail "resourceQuota.maxRunningSandboxes is the bound on Pods, two for each sandbox; remove pods from resourceQuota.hard, or set resourceQuota.maxRunningSandboxes to 0" -}}
 {{- end -}}
+{{- if and $.v.limitRange.enabled (empty $.v.limitRange.default) (empty $.v.limitRange.defaultRequest) (empty $.v.limitRange.min) (empty $.v.limitRange.max) -}}
+  {{- fail "limitRange.enabled is true but bounds nothing; give limitRange.default, limitRange.defaultRequest, limitRange.min or limitRange.max" -}}
+{{- end -}}
 {{- if and $.v.resourceQuota.enabled (hasKey $.v.resourceQuota.hard "limits.cpu") (not (and $.v.limitRange.enabled (hasKey $.v.limitRange.default "cpu"))) (or (and (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" "cpu" "" $.config)))) (and (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" "cpu" "" $.config))))) -}}
   {{- fail "resourceQuota.hard bounds limits.cpu, so the cluster refuses every container without it: set limits.cpu of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.default.cpu" -}}
 {{- end -}}
@@ -218,9 +221,6 @@
 {{- end -}}
 {{- if and $.v.resourceQuota.enabled (hasKey $.v.resourceQuota.hard "requests.memory") (not (and $.v.limitRange.enabled (hasKey $.v.limitRange.defaultRequest "memory"))) (or (and (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "requests" "memory" "96Mi" $.config))) (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" "memory" "256Mi" $.config)))) (and (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "requests" "memory" "96Mi" $.config))) (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" "memory" "" $.config))))) -}}
   {{- fail "resourceQuota.hard bounds requests.memory, so the cluster refuses every container without it: set requests.memory of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.defaultRequest.memory" -}}
-{{- end -}}
-{{- if and $.v.limitRange.enabled (empty $.v.limitRange.default) (empty $.v.limitRange.defaultRequest) (empty $.v.limitRange.min) (empty $.v.limitRange.max) -}}
-  {{- fail "limitRange.enabled is true but bounds nothing; give limitRange.default, limitRange.defaultRequest, limitRange.min or limitRange.max" -}}
 {{- end -}}
 {{- if and $.v.admissionPolicy.enabled (empty $.v.admissionPolicy.agentSandboxUsers) -}}
   {{- fail "admissionPolicy.enabled would refuse every workload Pod: name the Agent Sandbox controller's user in admissionPolicy.agentSandboxUsers" -}}
@@ -355,12 +355,12 @@
 {{- define "openshell.prepare" }}
 {{- if not (hasKey $ "v") -}}
   {{- $_ := set $ "v" (dict) -}}
-  {{- $_ := set $.v "nameOverride" (dig "nameOverride" "" $.Values.AsMap) -}}
-  {{- $_ := set $.v "fullnameOverride" (dig "fullnameOverride" "" $.Values.AsMap) -}}
-  {{- $_ := set $.v "gatewayConfig" (dig "gatewayConfig" (dict) $.Values.AsMap) -}}
   {{- $_ := set $.v "podSecurityContext" (dig "podSecurityContext" (dict) $.Values.AsMap) -}}
   {{- $_ := set $.v "fixedUserIds" (dig "fixedUserIds" true $.Values.AsMap) -}}
   {{- $_ := set $.v "securityContext" (dig "securityContext" (dict) $.Values.AsMap) -}}
+  {{- $_ := set $.v "nameOverride" (dig "nameOverride" "" $.Values.AsMap) -}}
+  {{- $_ := set $.v "fullnameOverride" (dig "fullnameOverride" "" $.Values.AsMap) -}}
+  {{- $_ := set $.v "gatewayConfig" (dig "gatewayConfig" (dict) $.Values.AsMap) -}}
   {{- $_ := set $.v "replicaCount" (dig "replicaCount" 1 $.Values.AsMap) -}}
   {{- $_ := set $.v "commonLabels" (dig "commonLabels" (dict) $.Values.AsMap) -}}
   {{- $_ := set $.v "imagePullSecrets" (dig "imagePullSecrets" (list) $.Values.AsMap) -}}
@@ -389,7 +389,7 @@
   {{- $_ := set $.v "preflight" (dict "enabled" (dig "preflight" "enabled" true $.Values.AsMap)) -}}
   {{- $_ := set $.v "grpcRoute" (dict "enabled" (dig "grpcRoute" "enabled" false $.Values.AsMap) "annotations" (dig "grpcRoute" "annotations" (dict) $.Values.AsMap) "hostnames" (dig "grpcRoute" "hostnames" (list) $.Values.AsMap) "gateway" (dict "create" (dig "grpcRoute" "gateway" "create" false $.Values.AsMap) "name" (dig "grpcRoute" "gateway" "name" "" $.Values.AsMap) "className" (dig "grpcRoute" "gateway" "className" "" $.Values.AsMap) "namespace" (dig "grpcRoute" "gateway" "namespace" "" $.Values.AsMap) "sectionName" (dig "grpcRoute" "gateway" "sectionName" "" $.Values.AsMap) "listener" (dict "protocol" (dig "grpcRoute" "gateway" "listener" "protocol" "HTTPS" $.Values.AsMap) "certificateSecretNames" (dig "grpcRoute" "gateway" "listener" "certificateSecretNames" (list) $.Values.AsMap) "port" (dig "grpcRoute" "gateway" "listener" "port" 443 $.Values.AsMap))) "backendTLSPolicy" (dict "enabled" (dig "grpcRoute" "backendTLSPolicy" "enabled" false $.Values.AsMap) "caConfigMapName" (dig "grpcRoute" "backendTLSPolicy" "caConfigMapName" "" $.Values.AsMap) "hostname" (dig "grpcRoute" "backendTLSPolicy" "hostname" "" $.Values.AsMap))) -}}
   {{- $_ := set $.v "resourceQuota" (dict "hard" (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "maxRunningSandboxes" (dig "resourceQuota" "maxRunningSandboxes" 0 $.Values.AsMap) "enabled" (dig "resourceQuota" "enabled" false $.Values.AsMap)) -}}
-  {{- $_ := set $.v "limitRange" (dict "default" (dig "limitRange" "default" (dict) $.Values.AsMap) "enabled" (dig "limitRange" "enabled" false $.Values.AsMap) "defaultRequest" (dig "limitRange" "defaultRequest" (dict) $.Values.AsMap) "min" (dig "limitRange" "min" (dict) $.Values.AsMap) "max" (dig "limitRange" "max" (dict) $.Values.AsMap)) -}}
+  {{- $_ := set $.v "limitRange" (dict "default" (dig "limitRange" "default" (dict) $.Values.AsMap) "defaultRequest" (dig "limitRange" "defaultRequest" (dict) $.Values.AsMap) "min" (dig "limitRange" "min" (dict) $.Values.AsMap) "max" (dig "limitRange" "max" (dict) $.Values.AsMap) "enabled" (dig "limitRange" "enabled" false $.Values.AsMap)) -}}
   {{- $_ := set $.v "admissionPolicy" (dict "agentSandboxUsers" (dig "admissionPolicy" "agentSandboxUsers" (list "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller") $.Values.AsMap) "enabled" (dig "admissionPolicy" "enabled" false $.Values.AsMap)) -}}
   {{- $_ := set $.v "serviceMonitor" (dict "enabled" (dig "serviceMonitor" "enabled" false $.Values.AsMap) "labels" (dig "serviceMonitor" "labels" (dict) $.Values.AsMap) "interval" (dig "serviceMonitor" "interval" "30s" $.Values.AsMap) "scrapeTimeout" (dig "serviceMonitor" "scrapeTimeout" "10s" $.Values.AsMap)) -}}
   {{- $_ := set $.v "networkPolicy" (dict "enabled" (dig "networkPolicy" "enabled" true $.Values.AsMap)) -}}

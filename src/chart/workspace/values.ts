@@ -1,0 +1,68 @@
+/** Values of the chart for one workspace's namespace. */
+import { z } from "zod";
+import { setting } from "../../config/index.ts";
+import { valueReferences } from "../layer/index.ts";
+import { stringMap } from "../values/_types.ts";
+import { sandboxValues } from "../values/sandboxes.ts";
+
+export const workspaceValuesSchema = z.strictObject({
+  enabled: setting(z.boolean().optional(), "For a parent chart's condition; not read by this chart."),
+  global: setting(z.strictObject({}).prefault({}), "Shared with other charts; not read by this one."),
+  gateway: setting(
+    z
+      .strictObject({
+        id: setting(z.string().default("openshell"), "gateway_id of the gateway: its ClusterRole is named after it."),
+        serviceAccount: setting(
+          z
+            .strictObject({
+              name: setting(z.string().default("openshell"), "Name of its ServiceAccount."),
+              namespace: setting(z.string().default("openshell"), "Namespace of its ServiceAccount."),
+            })
+            .prefault({}),
+          "Who gets rights in this namespace.",
+        ),
+      })
+      .prefault({}),
+    "The gateway whose sandboxes live here.",
+  ),
+  serviceAccount: setting(
+    z
+      .strictObject({
+        create: setting(z.boolean().default(true), "Make the ServiceAccount of both Pods of a pair. It has no rights."),
+        name: setting(
+          z.string().default("openshell-sandbox"),
+          "Its name: service_account_name of the gateway, <fullname>-sandbox where its chart makes one.",
+        ),
+        annotations: setting(stringMap(), "Annotations of the ServiceAccount."),
+      })
+      .prefault({}),
+    "What the Pods of sandboxes run under.",
+  ),
+  rbac: setting(
+    z
+      .strictObject({
+        create: setting(z.boolean().default(true), "Give the gateway its rights in this namespace."),
+        ownRole: setting(
+          z.boolean().default(false),
+          "By a Role of this namespace; false: by the gateway chart's ClusterRole, which follows its version.",
+        ),
+      })
+      .prefault({}),
+    "The gateway's rights.",
+  ),
+  resourceQuota: sandboxValues.resourceQuota,
+  limitRange: sandboxValues.limitRange,
+  commonLabels: setting(stringMap(), "More labels of every object."),
+});
+
+type WorkspaceValues = Required<z.output<typeof workspaceValuesSchema>>;
+
+export const workspaceDefaults = workspaceValuesSchema.parse({}) as WorkspaceValues;
+
+export const {
+  values,
+  used: usedWorkspaceValues,
+  once,
+  prepare,
+  helper: prepareHelper,
+} = valueReferences<WorkspaceValues>("openshell-workspace.prepare", workspaceDefaults);
