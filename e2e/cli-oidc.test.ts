@@ -1,5 +1,5 @@
 /** The command line at a gateway whose users come with tokens of a real OpenID provider. */
-import { mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
@@ -7,7 +7,7 @@ import { decodeJwt } from "jose";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { run } from "../src/cli/program.ts";
 import { TestGateway } from "../src/gateway/_testing.ts";
-import { approveDevice, publicClient, TestProvider } from "../src/gateway/identity/oidc/_test-provider.ts";
+import { approveDevice, oidcOf, publicClient, TestProvider } from "../src/gateway/identity/oidc/_test-provider.ts";
 
 let home: string;
 let provider: TestProvider;
@@ -18,18 +18,7 @@ beforeEach(async () => {
   provider = await TestProvider.start();
   gateway = await TestGateway.start({
     allowUnauthenticatedUsers: false,
-    oidc: {
-      issuer: provider.issuer,
-      audience: "openshell-cli",
-      jwksTtlSeconds: 3600,
-      jwksAllowedOrigins: [],
-      allowInsecureHttp: false,
-      caPath: provider.caPath,
-      rolesClaim: "realm_access.roles",
-      adminRole: "openshell-admin",
-      userRole: "openshell-user",
-      scopesClaim: "",
-    },
+    oidc: oidcOf(provider),
   });
 });
 afterEach(async () => {
@@ -150,6 +139,43 @@ describe("a gateway with an OpenID provider", () => {
       stderr: 'openshell: you are not logged in to the gateway "g": run "openshell gateway login g"\n',
     });
   }, 40_000);
+
+  it("renews a login once, however many commands need it at the same time", async () => {
+    await add();
+    const onSaid = (text: string) => {
+      const [, code = ""] = /confirm the code (\S+)\.\n/.exec(text) ?? [];
+      void approveDevice(provider, code, "beth");
+    };
+    await openshell("gateway login", { onSaid });
+    // The provider ends the login of whoever shows a refresh token twice, which the second round would notice.
+    for (const _ of [1, 2]) {
+      await change({ expires_at: Math.floor(Date.now() / 1000) + 20 });
+      expect(await Promise.all([user(), user(), user()])).toEqual(["beth", "beth", "beth"]);
+    }
+    expect((await readdir(files())).sort()).toEqual(["metadata.json", "oidc_ca.crt", "oidc_token.json"]);
+  }, 40_000);
+
+  it("renews a login though a command that was about to is gone", async () => {
+    await add(" --oidc-client-id ann");
+    await openshell("gateway login g", { env: secret });
+    await change({ expires_at: 1 });
+    const lock = join(files(), "oidc_token.lock");
+    await mkdir(lock);
+    const longAgo = Date.now() / 1000 - 61;
+    await utimes(lock, longAgo, longAgo);
+    expect(await user({ env: secret })).toBe("ann");
+  });
+
+  it("with another provider starts without the login and the authority of the one before", async () => {
+    await add(" --oidc-client-id ann");
+    await openshell("gateway login g", { env: secret });
+    const endpoint = `http://127.0.0.1:${gateway.gateway.port}`;
+    await openshell(`gateway add g --endpoint ${endpoint} --oidc-issuer ${provider.issuer}/ --oidc-client-id ann`);
+    expect(await user()).toBe("ann");
+    expect((await openshell("gateway login g", { env: secret })).code).toBe(0);
+    await openshell(`gateway add g --endpoint ${endpoint} --oidc-issuer https://other.example.com`);
+    expect(await readdir(files())).toEqual(["metadata.json"]);
+  });
 
   it("takes a token from a file or from the environment before the login", async () => {
     await add(" --oidc-client-id ann");

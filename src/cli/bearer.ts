@@ -59,8 +59,8 @@ function checked(token: string, where: string): string {
 export function storedBearer(directory: GatewayDirectory, name: string, client: OidcClient, env: Environment): Bearer {
   const command = `openshell gateway login ${name}`;
   let renewing: Promise<StoredToken> | undefined;
-  const renew = (stored: StoredToken, signal: AbortSignal) => {
-    renewing ??= renewed(directory, name, client, stored, env, signal).finally(() => {
+  const renew = (signal: AbortSignal) => {
+    renewing ??= renewed(directory, name, client, env, signal).finally(() => {
       renewing = undefined;
     });
     return renewing;
@@ -76,7 +76,7 @@ export function storedBearer(directory: GatewayDirectory, name: string, client: 
           { reason: notLoggedIn },
         );
       }
-      const current = endsSoon(stored, Date.now()) ? await renew(stored, signal) : stored;
+      const current = endsSoon(stored, Date.now()) ? await renew(signal) : stored;
       return current.access_token;
     },
   };
@@ -86,7 +86,6 @@ async function renewed(
   directory: GatewayDirectory,
   name: string,
   client: OidcClient,
-  stored: StoredToken,
   env: Environment,
   signal: AbortSignal,
 ): Promise<StoredToken> {
@@ -97,17 +96,22 @@ async function renewed(
       `the login to the gateway "${name}" has ended: run "openshell gateway login ${name}"`,
       { cause, reason: notLoggedIn },
     );
+  await using _lock = await directory.lockToken(name, signal);
+  // Another command may have renewed it meanwhile.
+  const current = await directory.token(name);
+  if (current === undefined || !isOf(current, client)) throw over();
+  if (!endsSoon(current, Date.now())) return current;
   let next: StoredToken;
-  if (stored.client_credentials === true && secret) {
+  if (current.client_credentials === true && secret) {
     next = await clientLogin(client, secret, signal);
-  } else if (stored.refresh_token) {
+  } else if (current.refresh_token) {
     try {
-      next = await refreshLogin(client, stored, signal);
+      next = await refreshLogin(client, current, signal);
     } catch (error) {
       if (!hasCode(error, "unauthenticated")) throw error;
-      // Another command may have used the refresh token up, and stored what it got for it.
+      // Another client, which knows no lock, may have used the refresh token up, and stored what it got for it.
       const other = await directory.token(name);
-      if (other === undefined || other.access_token === stored.access_token || endsSoon(other, Date.now()))
+      if (other === undefined || other.access_token === current.access_token || endsSoon(other, Date.now()))
         throw over(error);
       return other;
     }

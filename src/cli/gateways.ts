@@ -1,10 +1,12 @@
 /** The gateways a user knows: files below `<cfg>/openshell`, shared with the Python SDK and other clients. */
 import { createPrivateKey, randomUUID, X509Certificate } from "node:crypto";
-import { mkdir, open, readdir, readFile, rename, rm } from "node:fs/promises";
+import { mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
+import { sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
+import { sameIssuer } from "../common/oidc-discovery.ts";
 import { isLoopback } from "./loopback.ts";
 import { type OidcClient, type StoredToken, tokenSchema } from "./oidc-login.ts";
 
@@ -42,6 +44,9 @@ export interface KnownGateway {
 const defaultClientId = "openshell-cli";
 const tokenFile = "oidc_token.json";
 const oidcAuthorityFile = "oidc_ca.crt";
+const tokenLock = "oidc_token.lock";
+/** Longer than a renewal takes at most: two requests of 15 s. */
+const tokenLockMs = 60_000;
 
 const certificateFiles = { ca: "ca.crt", cert: "tls.crt", key: "tls.key" } as const;
 
@@ -170,7 +175,7 @@ export class GatewayDirectory {
 
   /**
    * Adds or replaces a gateway. Certificates first, so that a reader never finds a gateway without them; without new ones it keeps those
-   * it has, since a client key may be nowhere else.
+   * it has, since a client key may be nowhere else. What was of another OpenID provider goes.
    */
   async add(
     name: string,
@@ -195,6 +200,9 @@ export class GatewayDirectory {
       ...(oidc?.audience === undefined ? {} : { oidc_audience: oidc.audience }),
       ...(oidc?.scopes === undefined ? {} : { oidc_scopes: oidc.scopes }),
     };
+    if (oidc?.issuer !== undefined && !(await this.#isUsersProvider(name, oidc.issuer))) {
+      for (const file of [tokenFile, oidcAuthorityFile]) await rm(join(directory, file), { force: true });
+    }
     if (authority !== undefined) await writeWhole(join(directory, oidcAuthorityFile), authority);
     if (certificates !== undefined) {
       for (const [key, file] of Object.entries(certificateFiles)) {
@@ -241,6 +249,21 @@ export class GatewayDirectory {
     await writeWhole(join(this.#directoryOf(name), tokenFile), `${JSON.stringify(token, null, 2)}\n`);
   }
 
+  /**
+   * One at a time renews a login: providers that exchange refresh tokens end the login when one is shown twice. Whoever comes in has to look
+   * again whether there is still something to renew. A lock that is older than a renewal can be is of a process that is gone.
+   */
+  async lockToken(name: string, signal: AbortSignal): Promise<AsyncDisposable> {
+    const path = join(this.#directoryOf(name), tokenLock);
+    while (!(await madeAlone(path))) {
+      const made = await ifThere(stat(path));
+      if (made !== undefined && Date.now() - made.mtimeMs > tokenLockMs)
+        await rm(path, { recursive: true, force: true });
+      else await sleep(20 + 30 * Math.random(), signal);
+    }
+    return { [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
+  }
+
   /** @returns whether there was one */
   async removeToken(name: string): Promise<boolean> {
     const path = join(this.#directoryOf(name), tokenFile);
@@ -254,6 +277,17 @@ export class GatewayDirectory {
     await this.get(name);
     await rm(this.#directoryOf(name), { recursive: true });
     if ((await this.active()) === name) await rm(join(this.path, "active_gateway"));
+  }
+
+  /** False too for a gateway whose files cannot be read, since it is being replaced. */
+  async #isUsersProvider(name: string, issuer: string): Promise<boolean> {
+    const text = await ifThere(readFile(join(this.#directoryOf(name), "metadata.json"), "utf8"));
+    if (text === undefined) return false;
+    try {
+      return sameIssuer(metadataSchema.parse(JSON.parse(text)).oidc_issuer ?? "", issuer);
+    } catch {
+      return false;
+    }
   }
 
   #directoryOf(name: string): string {
@@ -317,6 +351,19 @@ async function writeWhole(path: string, text: string): Promise<void> {
     await rename(temporary, path);
   } catch (error) {
     await rm(temporary, { force: true }).catch(() => {});
+    throw new OpenShellError("failed-precondition", `cannot write the configuration: ${(error as Error).message}`, {
+      cause: error,
+    });
+  }
+}
+
+/** Makes a directory; false when there is one, which then is somebody else's. */
+async function madeAlone(path: string): Promise<boolean> {
+  try {
+    await mkdir(path, { mode: 0o700 });
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") return false;
     throw new OpenShellError("failed-precondition", `cannot write the configuration: ${(error as Error).message}`, {
       cause: error,
     });

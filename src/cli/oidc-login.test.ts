@@ -3,18 +3,19 @@ import type { AddressInfo } from "node:net";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { clientLogin, deviceLogin, type OidcClient, refreshLogin } from "./oidc-login.ts";
 
-type Answer = readonly [number, unknown];
+type Answer = readonly [number, unknown] | "hang up";
 
 let client: OidcClient;
 let document: Record<string, unknown>;
 /** Answers of the token endpoint, one after the other; the last one for ever. */
 let answers: Answer[];
-let device: Answer;
+let device: readonly [number, unknown];
 let asked: URLSearchParams[];
 
 const server = createServer(async (request, response) => {
-  const [status, body] = await answer(request);
-  response.writeHead(status).end(JSON.stringify(body));
+  const given = await answer(request);
+  if (given === "hang up") request.socket.destroy();
+  else response.writeHead(given[0]).end(JSON.stringify(given[1]));
 });
 
 async function answer(request: IncomingMessage): Promise<Answer> {
@@ -80,6 +81,30 @@ describe("a login by device code", () => {
     });
   });
 
+  it("goes on after answers that a provider in trouble gives, and after none at all", async () => {
+    const trouble: Answer[] = [[503, {}], [502, "<html>"], [500, { error: "server_error" }], [429, {}], "hang up"];
+    answers = [error("authorization_pending"), ...trouble, granted];
+    expect(await deviceLogin(client, () => {}, never)).toMatchObject({ access_token: "t" });
+    expect(asked).toHaveLength(8);
+  });
+
+  it("says what the trouble was when it lasts until the code is over", async () => {
+    device = [200, { ...(device[1] as object), expires_in: 0.03 }];
+    answers = [[503, {}]];
+    await expect(deviceLogin(client, () => {}, never)).rejects.toMatchObject({
+      code: "unavailable",
+      message: `${client.issuer} cannot log anybody in now: status 503`,
+    });
+  });
+
+  it("is asked for at no endpoint without TLS elsewhere", async () => {
+    document.device_authorization_endpoint = "http://login.example.com/device";
+    await expect(deviceLogin(client, () => {}, never)).rejects.toThrow(
+      /"http:\/\/login.example.com\/device" is no https/,
+    );
+    expect(asked).toEqual([]);
+  });
+
   it("ends at an interrupt", async () => {
     answers = [error("authorization_pending")];
     const interrupt = new AbortController();
@@ -113,6 +138,21 @@ describe("a token", () => {
     expect(await refreshLogin(client, stored, never)).toMatchObject({ refresh_token: "r2" });
     answers = [error("invalid_grant")];
     await expect(refreshLogin(client, stored, never)).rejects.toMatchObject({ details: { reason: "LoginOver" } });
+  });
+
+  it.each([
+    [[503, {}], "unavailable", "cannot log anybody in now: status 503"],
+    [[500, { error: "server_error" }], "unavailable", "cannot log anybody in now: server_error"],
+    [[429, {}], "unavailable", "cannot log anybody in now: status 429"],
+    [[401, { error: "invalid_client" }], "unauthenticated", "refused the login: invalid_client"],
+    [[404, {}], "unauthenticated", "refused the login: status 404"],
+  ] as const)("is not had for an answer of %j, which is %s", async (answer, code, sentence) => {
+    answers = [answer];
+    const failure = { code, message: expect.stringContaining(sentence) };
+    await expect(clientLogin(client, "s", never)).rejects.toMatchObject(failure);
+    await expect(refreshLogin(client, { access_token: "old", refresh_token: "r" }, never)).rejects.toMatchObject(
+      failure,
+    );
   });
 
   it("is not asked for at an endpoint without TLS elsewhere", async () => {

@@ -1,8 +1,8 @@
 /** Tokens of an OpenID provider for the command line: how they are got, and how they are renewed. */
 import { z } from "zod";
 import { sleep } from "../common/async.ts";
-import { OpenShellError } from "../common/errors.ts";
-import { type JsonRequest, requestJson } from "../common/https-json.ts";
+import { hasCode, OpenShellError } from "../common/errors.ts";
+import { type JsonAnswer, type JsonRequest, requestJson } from "../common/https-json.ts";
 import { discoverProvider, type ProviderDocument, sameIssuer } from "../common/oidc-discovery.ts";
 import { isLoopback } from "./loopback.ts";
 
@@ -59,9 +59,9 @@ export interface DevicePrompt {
 }
 
 /**
- * Logs a person in on whatever device has a browser (RFC 8628).
+ * Logs a person in on whatever device has a browser (RFC 8628). A provider that does not answer meanwhile is asked again, less and less often.
  * @param ask shows the user where to go
- * @throws failed-precondition when the provider has no such login, permission-denied when the user said no, deadline-exceeded when nobody answered
+ * @throws failed-precondition when the provider has no such login, permission-denied when the user said no, deadline-exceeded when nobody answered, unavailable when the provider was in trouble until the end
  */
 export async function deviceLogin(
   client: OidcClient,
@@ -76,27 +76,46 @@ export async function deviceLogin(
       `${client.issuer} offers no login by device code; set $OPENSHELL_OIDC_CLIENT_SECRET to log in as a client, or give a token with --bearer-token-file`,
     );
   }
+  requireTls(endpoint);
   const scope = ["openid", "offline_access", ...(client.scopes ?? "").split(/\s+/)].filter(Boolean).join(" ");
   const form = { client_id: client.clientId, scope, ...audienceOf(client) };
-  const { body, status } = await requestJson(endpoint, requestOf(client, signal, form));
-  const device = deviceSchema.safeParse(body);
-  if (!device.success) throw refusedBy(client, status, body);
+  const begun = await requestJson(endpoint, requestOf(client, signal, form));
+  const device = deviceSchema.safeParse(begun.body);
+  if (!device.success) throw troubleOf(client, begun) ?? refusedBy(client, begun);
   const { device_code, user_code, verification_uri, verification_uri_complete, expires_in } = device.data;
   ask({ url: verification_uri_complete ?? verification_uri, code: user_code });
   const grant = { grant_type: "urn:ietf:params:oauth:grant-type:device_code", client_id: client.clientId, device_code };
   let intervalMs = (device.data.interval ?? 5) * 1000;
-  for (const until = Date.now() + expires_in * 1000; Date.now() < until; ) {
-    await sleep(intervalMs, signal);
-    const answer = await requestJson(tokenEndpoint(provider, client), requestOf(client, signal, grant));
+  let trouble: OpenShellError | undefined;
+  for (let until = Date.now() + expires_in * 1000, failures = 0; Date.now() < until; ) {
+    await sleep(Math.min(intervalMs * 2 ** failures, 60_000), signal);
+    const answer = await answerOrTrouble(client, tokenEndpoint(provider, client), requestOf(client, signal, grant));
+    trouble = answer instanceof OpenShellError ? answer : undefined;
+    if (answer instanceof OpenShellError) {
+      failures += 1;
+      continue;
+    }
+    failures = 0;
     const error = errorSchema.safeParse(answer.body);
-    if (!error.success) return tokenOf(client, answer.status, answer.body);
+    if (!error.success) return tokenOf(client, answer);
     if (error.data.error === "slow_down") intervalMs += 5_000;
     else if (error.data.error === "access_denied") {
       throw new OpenShellError("permission-denied", "the login was refused in the browser");
     } else if (error.data.error === "expired_token") break;
-    else if (error.data.error !== "authorization_pending") throw refusedBy(client, answer.status, answer.body);
+    else if (error.data.error !== "authorization_pending") throw refusedBy(client, answer);
   }
-  throw new OpenShellError("deadline-exceeded", "nobody completed the login in time; run it again");
+  throw trouble ?? new OpenShellError("deadline-exceeded", "nobody completed the login in time; run it again");
+}
+
+/** An answer, or what kept the provider from giving one, which may be over at the next attempt. */
+async function answerOrTrouble(client: OidcClient, url: string, request: JsonRequest) {
+  try {
+    const answer = await requestJson(url, request);
+    return troubleOf(client, answer) ?? answer;
+  } catch (error) {
+    if (hasCode(error, "unavailable")) return error;
+    throw error;
+  }
 }
 
 /** Logs a program in by its own secret (RFC 6749, section 4.4). */
@@ -109,24 +128,24 @@ export async function clientLogin(client: OidcClient, secret: string, signal: Ab
     ...(client.scopes ? { scope: client.scopes } : {}),
     ...audienceOf(client),
   };
-  const { status, body } = await requestJson(tokenEndpoint(provider, client), requestOf(client, signal, form));
-  return { ...tokenOf(client, status, body), client_credentials: true };
+  const answer = await requestJson(tokenEndpoint(provider, client), requestOf(client, signal, form));
+  return { ...tokenOf(client, answer), client_credentials: true };
 }
 
 /**
  * A new token for a refresh token.
- * @throws unauthenticated when the provider takes it no more
+ * @throws unauthenticated when the provider takes it no more, unavailable when it cannot say
  */
 export async function refreshLogin(client: OidcClient, stored: StoredToken, signal: AbortSignal): Promise<StoredToken> {
   const refresh_token = stored.refresh_token ?? "";
   const provider = await discover(client, signal);
   const form = { grant_type: "refresh_token", refresh_token, client_id: client.clientId };
-  const { status, body } = await requestJson(tokenEndpoint(provider, client), requestOf(client, signal, form));
-  const error = errorSchema.safeParse(body);
+  const answer = await requestJson(tokenEndpoint(provider, client), requestOf(client, signal, form));
+  const error = errorSchema.safeParse(answer.body);
   if (error.success && error.data.error === "invalid_grant") {
     throw new OpenShellError("unauthenticated", "the login is over", { reason: "LoginOver" });
   }
-  return { refresh_token, ...tokenOf(client, status, body) };
+  return { refresh_token, ...tokenOf(client, answer) };
 }
 
 /** Whether a token ends within half a minute, so that it could end on the way. */
@@ -164,10 +183,10 @@ function audienceOf({ audience }: OidcClient): { audience?: string } {
   return audience === undefined || audience === "" ? {} : { audience };
 }
 
-function tokenOf(client: OidcClient, status: number, body: unknown): StoredToken {
-  const answer = answerSchema.safeParse(body);
-  if (status !== 200 || !answer.success) throw refusedBy(client, status, body);
-  const { access_token, refresh_token, expires_in, expires_at } = answer.data;
+function tokenOf(client: OidcClient, answer: JsonAnswer): StoredToken {
+  const token = answerSchema.safeParse(answer.body);
+  if (answer.status !== 200 || !token.success) throw troubleOf(client, answer) ?? refusedBy(client, answer);
+  const { access_token, refresh_token, expires_in, expires_at } = token.data;
   const end = expires_at ?? (expires_in === undefined ? undefined : Math.floor(Date.now() / 1000 + expires_in));
   return {
     access_token,
@@ -178,12 +197,22 @@ function tokenOf(client: OidcClient, status: number, body: unknown): StoredToken
   };
 }
 
-function refusedBy({ issuer }: OidcClient, status: number, body: unknown): OpenShellError {
+/** What keeps a provider from answering, which says nothing of the login. */
+function troubleOf({ issuer }: OidcClient, answer: JsonAnswer): OpenShellError | undefined {
+  if (answer.status < 500 && answer.status !== 429) return undefined;
+  return new OpenShellError("unavailable", `${issuer} cannot log anybody in now: ${reasonIn(answer)}`);
+}
+
+function refusedBy({ issuer }: OidcClient, answer: JsonAnswer): OpenShellError {
+  return new OpenShellError("unauthenticated", `${issuer} refused the login: ${reasonIn(answer)}`, {
+    reason: notLoggedIn,
+  });
+}
+
+function reasonIn({ status, body }: JsonAnswer): string {
   const error = errorSchema.safeParse(body);
-  const why = error.success
-    ? [error.data.error, error.data.error_description].filter(Boolean).join(": ")
-    : `status ${status}`;
-  return new OpenShellError("unauthenticated", `${issuer} refused the login: ${why}`, { reason: notLoggedIn });
+  if (!error.success) return `status ${status}`;
+  return [error.data.error, error.data.error_description].filter(Boolean).join(": ");
 }
 
 /** Whether a stored token is of the provider that the gateway's users log in to. */
