@@ -154,6 +154,8 @@ describeOnCluster("a release with a running sandbox", () => {
 
   it("leaves on uninstall what docs/reference/gitops.md says, and nothing else", () => {
     helm("uninstall", "openshell", ...patience);
+    // Helm waits for what it deletes itself; the gateway's Pod ends after its StatefulSet.
+    kubectl(["wait", "--for=delete", "pod/openshell-0", "-n", namespace, "--timeout=60s"]);
     expect(names("secret")).toEqual(
       ["ca", "client-tls", "jwt-keys", "keys", "server-client-ca", "server-tls"].map((role) => `openshell-${role}`),
     );
