@@ -56,6 +56,12 @@ export interface ClusterProvider {
    */
   removeNode(name: string): Promise<void>;
 
+  /**
+   * Makes the API server answer nobody until disposed of, with every connection left open: what a stalled or partitioned control plane looks
+   * like. Only where the provider runs it itself.
+   */
+  stallApiServer?(): Promise<Disposable>;
+
   /** Copies every log worth reading after a failure below `directory`, which is made when it is missing. Never fails on a missing log. */
   collectLogs(directory: string): Promise<void>;
 }

@@ -17,11 +17,15 @@ const clientNames = {
   scheduler: { commonName: "system:kube-scheduler" },
 } as const;
 
+export function controlCgroup({ prefix }: Layout): string {
+  return `${prefix}/control`;
+}
+
 /** etcd, API server, controller manager and scheduler, as processes of the host. */
 export async function startControlPlane(context: Context): Promise<void> {
   await writeCredentials(context);
   const { layout, place, signal } = context;
-  const cgroup = `${layout.prefix}/control`;
+  const cgroup = controlCgroup(layout);
   const [etcd, apiServer, ...clients] = controlPlane(layout, (name) => context.authority.file(name), cgroup);
   const options = { timeoutMs: 60_000, ...(signal === undefined ? {} : { signal }) };
 

@@ -1,0 +1,67 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Conformance } from "../../support/conformance.ts";
+import { CountingSandbox } from "../../support/counting-sandbox.ts";
+import { leftOf } from "../../support/outcome.ts";
+import { phase } from "../../support/waits.ts";
+
+let suite: Conformance;
+
+beforeAll(async () => {
+  suite = await Conformance.open();
+});
+
+afterAll(async () => suite[Symbol.asyncDispose]());
+
+/** Longer than any single request may take to be given up by whoever watches for stalls in seconds. */
+const stallSeconds = 25;
+
+/** Requests that the driver has sent to the API server since its start. */
+async function requests(): Promise<number> {
+  const { namespace } = suite.release;
+  const path = `/api/v1/namespaces/${namespace}/pods/${suite.gateway.podName}:9090/proxy/metrics`;
+  const text = await suite.kubectl(["get", "--raw", path]);
+  const lines = [...text.matchAll(/^openshell_kube_requests_total\{.*\} (\d+)$/gm)];
+  expect(lines.length).toBeGreaterThan(0);
+  return lines.reduce((sum, [, count]) => sum + Number(count), 0);
+}
+
+describe("an API server that answers nobody", () => {
+  it("in the middle of a create, a stop and a delete changes nothing of how they end, and a pair that runs goes on meanwhile", async ({
+    skip,
+  }) => {
+    const { provider } = suite;
+    if (provider.stallApiServer === undefined) skip(`the ${provider.name} provider does not run the API server itself`);
+    await using running = await CountingSandbox.running(suite);
+    await using stopping = await suite.create();
+    const deleting = await suite.create();
+    await Promise.all([stopping.ready(), deleting.ready()]);
+    const pair = await suite.pair(running);
+    const count = await running.count();
+    const before = await requests();
+
+    await using creating = await suite.create();
+    await Promise.all([stopping.stop(), deleting.delete()]);
+    {
+      using _stall = await provider.stallApiServer?.();
+      await sleep(stallSeconds * 1000);
+    }
+    await suite.gateway.reconnect();
+
+    await creating.ready();
+    expect(await creating.exec(["echo", "here"])).toMatchObject({ stdout: "here\n" });
+    await stopping.until(phase("STOPPED"));
+    await deleting.gone();
+    await expect.poll(() => leftOf(suite, deleting), { timeout: 60_000 }).toEqual([]);
+    // Ten a second, all the time: neither was it frozen nor replaced.
+    await running.countsOn(count + stallSeconds * 8);
+    const after = await suite.pair(running);
+    expect([after.workload.metadata.uid, after.supervisor.metadata.uid]).toEqual([
+      pair.workload.metadata.uid,
+      pair.supervisor.metadata.uid,
+    ]);
+    expect(suite.podsOf(creating)).toHaveLength(2);
+    // Writes of a create, a stop and a delete, watches that are opened again, and tries with back-off: no hot loop.
+    expect((await requests()) - before).toBeLessThan(150);
+  }, 300_000);
+});
