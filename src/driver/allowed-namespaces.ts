@@ -4,6 +4,7 @@ import { sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { type Informer, type Live, type Namespace, namespaces } from "../kube/index.ts";
+import { isGone } from "./namespace-end.ts";
 import { requireRights, type WorkspacesOptions } from "./workspaces.ts";
 
 /** The namespaces that an operator has given to this gateway; the list changes while it runs. */
@@ -28,19 +29,27 @@ export interface AllowedNamespacesOptions extends WorkspacesOptions {
 export class LabelledNamespaces implements AllowedNamespaces {
   readonly #options: AllowedNamespacesOptions;
   readonly #informer: Informer<Namespace>;
+  #signal: AbortSignal | undefined;
 
   constructor(options: AllowedNamespacesOptions) {
     this.#options = options;
-    const { informers, settings, log, onAdded, onGone } = options;
+    const { client, informers, settings, log, onAdded, onGone } = options;
     this.#informer = informers.of(namespaces, { labelSelector: settings.operator_namespace_label });
     this.#informer.on("added", ({ metadata }) => onAdded(metadata.name));
-    this.#informer.on("deleted", ({ metadata }) => {
-      if (metadata.deletionTimestamp !== undefined) return onGone(metadata.name);
-      log.warn(`namespace "${metadata.name}" lost its label: no new sandboxes there; those that are there go on`);
+    this.#informer.on("deleted", async ({ metadata }) => {
+      const { name } = metadata;
+      // What this mode may do is list.
+      const find = async (call: { readonly signal: AbortSignal }) =>
+        (await client.list(namespaces, undefined, { ...call, fieldSelector: `metadata.name=${name}` })).items[0];
+      if (await isGone(metadata, find, this.#signal)) return onGone(name);
+      log.warn(
+        `namespace "${name}" lost its label: no new sandboxes there; those that are there go on until the gateway is started again, which would take them for deleted: put the label back, or delete them before`,
+      );
     });
   }
 
   async start(signal: AbortSignal): Promise<void> {
+    this.#signal = signal;
     await requireRights(this.#options, signal);
     await this.#informer.synced;
   }

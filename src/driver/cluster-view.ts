@@ -77,6 +77,11 @@ export class ClusterView {
     this.#priorityClasses = options.informers.of(priorityClasses);
   }
 
+  /** Resolves when what belongs to no namespace is known. */
+  async synced(): Promise<void> {
+    await Promise.all([this.#runtimeClasses.synced, this.#priorityClasses.synced]);
+  }
+
   get api(): AgentSandboxVersion | undefined {
     return this.#api;
   }
@@ -85,7 +90,14 @@ export class ClusterView {
   async useApi(api: AgentSandboxVersion): Promise<void> {
     if (this.#api === api) return;
     const all = () => [...this.#namespaces.values()];
-    await Promise.all(all().map((namespace) => this.#resourcesOf(namespace, api).synced));
+    await Promise.all(
+      all().map((namespace) =>
+        this.#resourcesOf(namespace, api).synced.catch((error: unknown) => {
+          // It is not to be followed any more.
+          if (this.#namespaces.get(namespace.name) === namespace) throw error;
+        }),
+      ),
+    );
     this.#api = api;
     await Promise.all(all().map((namespace) => namespace.adopt(api)));
     for (const id of this.sandboxIds()) this.#options.onSandbox(id);

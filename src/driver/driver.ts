@@ -14,7 +14,7 @@ import {
 } from "../kube/index.ts";
 import { driverLeaseName, type GatewayFacts } from "../manifests/index.ts";
 import type { compute, Implementation } from "../wire/index.ts";
-import { ClusterView } from "./cluster-view.ts";
+import { ClusterView, type MissingPolicy } from "./cluster-view.ts";
 import { Executor } from "./execute.ts";
 import { Hub } from "./hub.ts";
 import { masterKidOf } from "./identity.ts";
@@ -47,8 +47,9 @@ class KubernetesDriver implements Driver {
   #isLeader = false;
   #haveSynced = false;
   #isComplete = false;
-  #policyWork: Promise<void> | undefined;
-  #policyFailures = 0;
+  /** By namespace. */
+  readonly #policyWork = new Map<string, Promise<void>>();
+  readonly #policyFailures = new Map<string, number>();
 
   constructor(options: DriverOptions) {
     this.#options = options;
@@ -121,13 +122,15 @@ class KubernetesDriver implements Driver {
       gatewayId: gateway.id,
       log,
       now,
+      onRefused: (namespace, reason) => this.#running?.workspaces.refused(namespace, reason),
       ...(onRound === undefined ? {} : { onRound }),
     });
     const workspaces = workspacesOf({ client, informers, view, settings, gatewayId: gateway.id, log });
     this.#running = { client, view, executor, reconciler, workspaces };
     await this.#discover(signal);
     await workspaces.start(signal);
-    await informers.synced();
+    // Namespaces are waited for by their mode; one that cannot be listed keeps nobody else from working.
+    await view.synced();
     this.#haveSynced = true;
     this.#publishAll();
     const first = Promise.withResolvers<void>();
@@ -246,31 +249,32 @@ class KubernetesDriver implements Driver {
     this.#background.add(work);
   }
 
-  /** One repair at a time; a change meanwhile is seen by the watch again. */
+  /** One repair of a namespace at a time; a change meanwhile is seen by the watch again. */
   #repairPolicies(): void {
-    if (!this.#isLeader || this.#policyWork !== undefined || this.#running === undefined) return;
-    const { client, view, reconciler } = this.#running;
-    const missing = view.missingPolicies();
-    if (missing.length === 0) return;
-    const { log } = this.#options;
-    this.#policyWork = Promise.all(
-      missing.map(({ namespace, wanted, found }) => putPolicy(client, namespace, wanted, found)),
-    )
-      .then(
-        () => {
-          this.#policyFailures = 0;
-        },
-        async (error: unknown) => {
-          this.#policyFailures += 1;
-          log.error({ err: error }, "a namespace's NetworkPolicies could not be put in place; trying again");
-          await sleep(backoffMs(3 + this.#policyFailures), this.#stop.signal).catch(() => undefined);
-        },
-      )
-      .finally(() => {
-        this.#policyWork = undefined;
-        if (!this.#stop.signal.aborted) setTimeout(() => this.#repairPolicies(), 250).unref();
-        for (const id of view.sandboxIds()) reconciler.wake(id);
-      });
+    if (!this.#isLeader || this.#running === undefined) return;
+    const missing = Map.groupBy(this.#running.view.missingPolicies(), ({ namespace }) => namespace);
+    for (const [namespace, policies] of missing) {
+      if (!this.#policyWork.has(namespace)) this.#policyWork.set(namespace, this.#putPolicies(namespace, policies));
+    }
+  }
+
+  async #putPolicies(namespace: string, missing: readonly MissingPolicy[]): Promise<void> {
+    const { client, view, reconciler } = this.#requireRunning();
+    try {
+      await Promise.all(missing.map(({ wanted, found }) => putPolicy(client, namespace, wanted, found)));
+      this.#policyFailures.delete(namespace);
+    } catch (error) {
+      const failures = 1 + (this.#policyFailures.get(namespace) ?? 0);
+      this.#policyFailures.set(namespace, failures);
+      this.#options.log.error(
+        { err: error, namespace },
+        `the NetworkPolicies of namespace "${namespace}" could not be put in place; trying again`,
+      );
+      await sleep(backoffMs(3 + failures), this.#stop.signal).catch(() => undefined);
+    }
+    this.#policyWork.delete(namespace);
+    if (!this.#stop.signal.aborted) setTimeout(() => this.#repairPolicies(), 250).unref();
+    for (const id of view.sandboxIds()) reconciler.wake(id);
   }
 
   #tellEvent(event: Parameters<typeof platformEventOf>[0]): void {

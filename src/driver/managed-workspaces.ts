@@ -27,7 +27,10 @@ import {
 } from "../manifests/index.ts";
 import { ignoring } from "./_ignoring.ts";
 import { requireBounds } from "./managed-bounds.ts";
+import { isGone } from "./namespace-end.ts";
+import { PatientFollow } from "./patient-follow.ts";
 import { expectedPolicies, putPolicy } from "./policies.ts";
+import type { Reason } from "./reasons.ts";
 import type { NamespaceFacts } from "./request.ts";
 import { factsOfNamespace, listed, requireRights, type Workspaces, type WorkspacesOptions } from "./workspaces.ts";
 
@@ -46,42 +49,82 @@ export class ManagedWorkspaces implements Workspaces {
   readonly #preparing = new Map<string, Promise<void>>();
   /** Made whole by this process; what a former one left may lack something that no watch shows. */
   readonly #whole = new Set<string>();
+  readonly #follows: PatientFollow;
+  #signal: AbortSignal | undefined;
   #subject: Subject | undefined;
 
   constructor(options: WorkspacesOptions) {
     this.#options = options;
     const labelSelector = `${labels.gatewayId}=${options.gatewayId}`;
     this.#namespaces = options.informers.of(namespaces, { labelSelector });
-    this.#namespaces.on("deleted", ({ metadata }) => {
+    this.#namespaces.on("added", ({ metadata: { name } }) => {
+      // As when its label was put back; one that is being made is followed when it is ready.
+      if (!this.#preparing.has(name)) void this.#follows.keep(name);
+    });
+    this.#namespaces.on("deleted", async ({ metadata }) => {
       this.#whole.delete(metadata.uid);
-      // One that only lost our label still has its sandboxes.
-      if (metadata.deletionTimestamp !== undefined) return options.view.unfollow(metadata.name);
+      const { name, uid } = metadata;
+      const find = (call: { readonly signal: AbortSignal }) => options.client.find(namespaces, undefined, name, call);
+      if (await isGone(metadata, find, this.#signal)) return await options.view.unfollow(name);
       options.log.error(
-        `namespace "${metadata.name}" lost the label ${labels.gatewayId}; put it back before a restart`,
+        { uid },
+        `namespace "${name}" lost the label ${labels.gatewayId}; put it back before a restart, which would take its sandboxes for deleted`,
       );
+    });
+    const isOurs = (name: string) => this.#ours().some(({ metadata }) => metadata.name === name);
+    this.#follows = new PatientFollow({
+      attempt: (name, signal, isFirst) => this.#follow(name, signal, isFirst),
+      isWanted: (name) => isOurs(name) && !options.view.namespaces().includes(name),
+      log: options.log,
     });
   }
 
   async start(signal: AbortSignal): Promise<void> {
-    const { view, settings, log } = this.#options;
+    const { view, settings } = this.#options;
+    this.#signal = signal;
+    this.#follows.start(signal);
     await requireRights(this.#options, signal);
     await requireBounds(this.#options, await this.#whoWeAre(signal), signal);
     // Sandboxes of another mode's time live on where they are.
     await Promise.all([view.follow(settings.namespace), this.#namespaces.synced]);
-    const ours = this.#namespaces.list().filter((namespace) => !isEnding(namespace) && workspaceOf(namespace));
-    await Promise.all(
-      ours.map(async (namespace) => {
-        const { name } = namespace.metadata;
-        const following = view.follow(name).then(() => true);
-        const late = sleep(listedWithinMs, signal).then(() => false);
-        if (await Promise.race([following, late])) return;
-        log.warn(`namespace "${name}" cannot be listed yet; what it lacks is made anew`);
-        await this.#furnish(workspaceOf(namespace), name, signal).catch((error: unknown) =>
-          log.error({ err: error }, `namespace "${name}" cannot be made ready; waiting until it can be listed`),
-        );
-        await following;
-      }),
+    await Promise.all(this.#ours().map(({ metadata }) => this.#follows.keep(metadata.name)));
+  }
+
+  unseen(): string[] {
+    const seen = this.#options.view.namespaces();
+    return this.#ours()
+      .map(({ metadata }) => metadata.name)
+      .filter((name) => !seen.includes(name));
+  }
+
+  /** Somebody took away what we had put there: it is made anew, at once. */
+  refused(namespace: string, reason: Reason): void {
+    const found = this.#ours().find(({ metadata }) => metadata.name === namespace);
+    if (found === undefined || (reason !== "ServiceAccountNotFound" && reason !== "PermissionDenied")) return;
+    if (!this.#whole.delete(found.metadata.uid)) return;
+    this.ensure(workspaceOf(found)).catch((error: unknown) =>
+      this.#options.log.warn({ err: error }, `namespace "${namespace}" lacks something that cannot be made anew`),
     );
+  }
+
+  /** Namespaces of workspaces: what has our label under another name is none. */
+  #ours(): Live<Namespace>[] {
+    const { gatewayId } = this.#options;
+    return this.#namespaces.list().filter((namespace) => {
+      const workspace = workspaceOf(namespace);
+      const isNamedSo = namespace.metadata.name === managedNamespaceName(gatewayId, workspace);
+      return workspace !== "" && isNamedSo && isOf(namespace, gatewayId, workspace) && !isEnding(namespace);
+    });
+  }
+
+  /** Lists a namespace of a former process; what it may lack is made anew when that takes long. */
+  async #follow(name: string, signal: AbortSignal, isFirst: boolean): Promise<void> {
+    const { view } = this.#options;
+    const found = this.#namespaces.get(undefined, name);
+    if (found === undefined) return;
+    const end = deadline(isFirst ? listedWithinMs : readyWithinMs, signal);
+    if (!isFirst) await this.#furnish(workspaceOf(found), name, end);
+    await listed(view, name, end);
   }
 
   check(): void {}
@@ -156,7 +199,7 @@ export class ManagedWorkspaces implements Workspaces {
     if (!isOf(made, gatewayId, workspace)) {
       throw new OpenShellError(
         "already-exists",
-        `namespace "${name}", which workspace "${workspace}" would have, belongs to somebody else; delete it, or name the workspace otherwise`,
+        `namespace "${name}", which workspace "${workspace}" would have, ${ownerOf(made)}; name the workspace otherwise`,
         { reason: "NameTaken" },
       );
     }
@@ -228,4 +271,12 @@ function workspaceOf({ metadata }: Live<Namespace>): string {
 
 function isOf({ metadata }: Live<Namespace>, gatewayId: string, workspace: string): boolean {
   return metadata.labels?.[labels.gatewayId] === gatewayId && metadata.labels[labels.workspace] === workspace;
+}
+
+/** Names may be read in two ways: `openshell-a-b-c` is workspace `b-c` of gateway `a`, and workspace `c` of gateway `a-b`. */
+function ownerOf({ metadata }: Live<Namespace>): string {
+  const [gateway, workspace] = [metadata.labels?.[labels.gatewayId], metadata.labels?.[labels.workspace]];
+  return gateway === undefined
+    ? `belongs to somebody else: it has no label ${labels.gatewayId}`
+    : `belongs to workspace "${workspace ?? ""}" of gateway "${gateway}" by its labels`;
 }

@@ -24,6 +24,7 @@ export class NamespaceView {
   readonly events: Informer<KubeEvent>;
   readonly #informers: Informers;
   readonly #ours: { readonly namespace: string; readonly labelSelector: string };
+  readonly #apis = new Set<AgentSandboxVersion>();
   #sandboxes: { readonly api: AgentSandboxVersion; readonly informer: Informer<AgentSandbox> } | undefined;
 
   constructor(informers: Informers, name: string, gatewayId: string) {
@@ -46,6 +47,7 @@ export class NamespaceView {
 
   /** A watch of the Sandboxes in a served version; it takes the former one's place by `adopt`. */
   sandboxesIn(api: AgentSandboxVersion): Informer<AgentSandbox> {
+    this.#apis.add(api);
     return this.#informers.of(sandboxes(api), this.#ours);
   }
 
@@ -54,7 +56,9 @@ export class NamespaceView {
     const before = this.#sandboxes;
     if (before?.api === api) return;
     this.#sandboxes = { api, informer: this.sandboxesIn(api) };
-    if (before !== undefined) await this.#informers.stop(sandboxes(before.api), this.#ours);
+    if (before === undefined) return;
+    this.#apis.delete(before.api);
+    await this.#informers.stop(sandboxes(before.api), this.#ours);
   }
 
   /** Resolves when everything but the Sandboxes has had its first list. */
@@ -64,13 +68,12 @@ export class NamespaceView {
 
   async stop(): Promise<void> {
     const { name: namespace } = this;
-    const api = this.#sandboxes?.api;
     await Promise.all([
       this.#informers.stop(pods, this.#ours),
       this.#informers.stop(services, this.#ours),
       this.#informers.stop(networkPolicies, { namespace }),
       this.#informers.stop(events, { namespace }),
-      ...(api === undefined ? [] : [this.#informers.stop(sandboxes(api), this.#ours)]),
+      ...[...this.#apis].map((api) => this.#informers.stop(sandboxes(api), this.#ours)),
     ]);
   }
 }

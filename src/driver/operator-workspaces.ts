@@ -3,6 +3,7 @@ import { OpenShellError } from "../common/errors.ts";
 import { isForbidden, serviceAccounts } from "../kube/index.ts";
 import { workspaceNamespacePermissions, workspaceRoleName } from "../manifests/index.ts";
 import { type AllowedNamespaces, FiledNamespaces, LabelledNamespaces } from "./allowed-namespaces.ts";
+import { PatientFollow } from "./patient-follow.ts";
 import type { NamespaceFacts } from "./request.ts";
 import { deniedRights } from "./self-review.ts";
 import { factsOfNamespace, listed, type Workspaces, type WorkspacesOptions } from "./workspaces.ts";
@@ -18,15 +19,22 @@ const namedRights = 3;
 export class OperatorWorkspaces implements Workspaces {
   readonly #options: WorkspacesOptions;
   readonly #allowed: AllowedNamespaces;
+  readonly #follows: PatientFollow;
+  /** One look at a time for each namespace, whoever asks. */
+  readonly #looking = new Map<string, Promise<void>>();
 
   constructor(options: WorkspacesOptions) {
     this.#options = options;
     const { settings, view, log } = options;
+    this.#follows = new PatientFollow({
+      attempt: (name) => this.#follow(name),
+      isWanted: (name) => this.#allowed.has(name) && !view.namespaces().includes(name),
+      log,
+    });
     const followed = {
       ...options,
       // Sandboxes may be in it already, as when its label was put back.
-      onAdded: (name: string) =>
-        void this.#follow(name).catch((error: unknown) => log.warn({ err: error }, "a workspace is not ready")),
+      onAdded: (name: string) => void this.#follows.keep(name),
       onGone: (name: string) => void view.unfollow(name),
     };
     this.#allowed =
@@ -34,16 +42,19 @@ export class OperatorWorkspaces implements Workspaces {
   }
 
   async start(signal: AbortSignal): Promise<void> {
-    const { view, settings, log } = this.#options;
+    const { view, settings } = this.#options;
+    this.#follows.start(signal);
     // Sandboxes of another mode's time live on where they are.
     await Promise.all([view.follow(settings.namespace), this.#allowed.start(signal)]);
-    await Promise.all(
-      this.#allowed.list().map((name) =>
-        // One namespace that is not ready must not keep the sandboxes of all others waiting.
-        this.#follow(name).catch((error: unknown) => log.error({ err: error }, `sandboxes in "${name}" are not seen`)),
-      ),
-    );
+    await Promise.all(this.#allowed.list().map((name) => this.#follows.keep(name)));
   }
+
+  unseen(): string[] {
+    const seen = this.#options.view.namespaces();
+    return this.#allowed.list().filter((name) => this.#allowed.has(name) && !seen.includes(name));
+  }
+
+  refused(): void {}
 
   check(workspace: string): void {
     if (this.#allowed.has(workspace)) return;
@@ -68,9 +79,17 @@ export class OperatorWorkspaces implements Workspaces {
     return factsOfNamespace(this.#allowed.get(workspace));
   }
 
-  async #follow(name: string): Promise<void> {
+  #follow(name: string): Promise<void> {
+    if (this.#options.view.namespaces().includes(name)) return Promise.resolve();
+    const known = this.#looking.get(name);
+    if (known !== undefined) return known;
+    const looking = this.#look(name).finally(() => this.#looking.delete(name));
+    this.#looking.set(name, looking);
+    return looking;
+  }
+
+  async #look(name: string): Promise<void> {
     const { view } = this.#options;
-    if (view.namespaces().includes(name)) return;
     const signal = deadline(readyWithinMs);
     const missing = await this.#missingIn(name, signal);
     if (missing.length > 0) {

@@ -34,6 +34,8 @@ export interface ReconcilerOptions {
   readonly gatewayId: string;
   readonly log: Logger;
   readonly now: () => Date;
+  /** The cluster refused an object of a sandbox in a namespace. */
+  readonly onRefused?: (namespace: string, reason: Reason) => void;
   /** For tests and metrics: one round of writes of a sandbox. */
   readonly onRound?: (sandboxId: string, actions: readonly Action[]) => void;
 }
@@ -157,7 +159,7 @@ export class Reconciler {
 
   async #reconcile(sandboxId: string): Promise<number | undefined> {
     this.publish(sandboxId);
-    const { view, executor, gatewayId, onRound } = this.#options;
+    const { view, executor, gatewayId, onRound, onRefused } = this.#options;
     for (let round = 0; round < maxRounds; round += 1) {
       const memory = this.#memoryOf(sandboxId);
       const observed = view.observe(sandboxId);
@@ -179,6 +181,9 @@ export class Reconciler {
       const failure = failures.find(
         (one, index) => one !== undefined && !this.#waits(actions[index], one, observed, memory),
       );
+      for (const refused of failures) {
+        if (refused !== undefined) onRefused?.(observed.resource?.metadata.namespace ?? "", refused.reason);
+      }
       if (failure !== undefined) await this.#fail(view.observe(sandboxId), memory, failure);
       const broken = outcomes.find((outcome) => outcome.status === "rejected");
       if (failure === undefined && broken !== undefined) throw broken.reason;

@@ -60,6 +60,19 @@ export function computeDriver({
     seeded: generation.seeded,
   });
 
+  /** A sandbox that is not seen does not exist, unless there is a place where nobody can look. */
+  const unknown = (sandboxId: string): OpenShellError => {
+    const unseen = running().workspaces.unseen();
+    if (unseen.length === 0) {
+      return new OpenShellError("not-found", `sandbox ${sandboxId} does not exist in the cluster`);
+    }
+    return new OpenShellError(
+      "unavailable",
+      `sandbox ${sandboxId} is not seen, and the sandboxes of namespace ${unseen.map((name) => `"${name}"`).join(", ")} cannot be listed now`,
+      { retryAfterMs: 5_000 },
+    );
+  };
+
   /** The sandbox with a readable record, or the error that its caller gets. */
   const require = (request: { readonly sandboxId: string }): Observed & { readonly known: GenerationRecord } => {
     requireComplete();
@@ -173,8 +186,11 @@ export function computeDriver({
       requireComplete();
       const { view, executor, reconciler } = running();
       const observed = view.observe(sandboxId);
-      if (observed.resource === undefined)
-        return { deleted: observed.workloads.length + observed.supervisors.length > 0 };
+      if (observed.resource === undefined) {
+        const isLeft = observed.workloads.length + observed.supervisors.length > 0;
+        if (!isLeft && running().workspaces.unseen().length > 0) throw unknown(sandboxId);
+        return { deleted: isLeft };
+      }
       await executor.deleteResource(observed);
       reconciler.wake(sandboxId);
       return { deleted: true };
@@ -258,10 +274,6 @@ async function checkGpus(spec: SandboxSpec, { client }: Running): Promise<void> 
       { reason: "NoGpu" },
     );
   }
-}
-
-function unknown(sandboxId: string): OpenShellError {
-  return new OpenShellError("not-found", `sandbox ${sandboxId} does not exist in the cluster`);
 }
 
 export function noAgentSandboxApi(): OpenShellError {

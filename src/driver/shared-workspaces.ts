@@ -33,6 +33,12 @@ export class SharedWorkspaces implements Workspaces {
 
   async remove(): Promise<void> {}
 
+  unseen(): string[] {
+    return [];
+  }
+
+  refused(): void {}
+
   factsOf(): NamespaceFacts {
     return factsOfNamespace(this.#namespace);
   }

@@ -4,6 +4,7 @@ import type { KubernetesSettings } from "../config/index.ts";
 import type { Informers, KubeClient, Live, Namespace } from "../kube/index.ts";
 import { managedNamespaceName, workspaceModePermissions } from "../manifests/index.ts";
 import type { ClusterView } from "./cluster-view.ts";
+import type { Reason } from "./reasons.ts";
 import type { NamespaceFacts } from "./request.ts";
 import { deniedRights } from "./self-review.ts";
 
@@ -18,6 +19,10 @@ export interface Workspaces {
   /** Resolves when nothing of the workspace is left. @throws unavailable while it is still going: ask again */
   remove(workspace: string, signal?: AbortSignal): Promise<void>;
   factsOf(workspace: string): NamespaceFacts;
+  /** Namespaces whose sandboxes are not known although they should be: what is not seen may be in one of them. */
+  unseen(): string[];
+  /** The cluster refused an object of a sandbox there. */
+  refused(namespace: string, reason: Reason): void;
 }
 
 export interface WorkspacesOptions {

@@ -168,7 +168,7 @@ export function workspaceRoleName(gatewayId: string): string {
   return `openshell-workspace-${gatewayId}`;
 }
 
-/** The RoleBinding to it, in each such namespace. 17 + 33 = 50. */
+/** The RoleBinding to it, in each such namespace; one that the gateway makes ends in `-` and 8 hex digits of its subject. 17 + 33 + 9 = 59. */
 export function workspaceBindingName(gatewayId: string): string {
   return `openshell-driver-${gatewayId}`;
 }

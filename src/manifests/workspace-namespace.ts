@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { k8s } from "cdk8s-plus-28";
 import type { Construct } from "constructs";
 import type { KubernetesSettings } from "../config/index.ts";
@@ -51,7 +52,11 @@ export class WorkspaceRoleBinding extends k8s.KubeRoleBinding {
   constructor(scope: Construct, id: string, { gatewayId, workspace, namespace, subject }: WorkspaceRoleBindingProps) {
     super(scope, id, {
       metadata: {
-        name: workspaceBindingName(gatewayId),
+        // A binding's subject is changed by nobody who may only create: another account's is another binding.
+        name: `${workspaceBindingName(gatewayId)}-${createHash("sha256")
+          .update(JSON.stringify([subject.kind, subject.namespace, subject.name]))
+          .digest("hex")
+          .slice(0, 8)}`,
         namespace,
         labels: workspaceNamespaceLabels(gatewayId, workspace),
       },
