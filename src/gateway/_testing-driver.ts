@@ -73,6 +73,7 @@ export class MemoryDriver implements GatewayDriver {
       if (deleted && this.automatic) this.vanish(sandboxId);
       return { deleted };
     },
+    getSandbox: async ({ sandboxId }) => ({ sandbox: messageOf(this.#known(sandboxId)) }),
     listSandboxes: async () => ({ sandboxes: [...this.held.values()].map(messageOf) }),
     watchSandboxes: (_request, { signal }) => this.#watch(signal),
     ensureWorkspace: async () => this.#called("ensureWorkspace"),

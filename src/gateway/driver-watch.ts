@@ -1,4 +1,5 @@
 import { backoffMs, sleep } from "../common/async.ts";
+import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import type { Client, compute } from "../wire/index.ts";
 import type { Sandboxes } from "./sandbox/sandboxes.ts";
@@ -39,7 +40,7 @@ export class DriverWatch {
         const following = this.#follow(events, () => {
           attempt = 0;
         });
-        await Promise.all([following, this.#compare()]);
+        await Promise.all([following, this.#compare(AbortSignal.any([signal, stop.signal]))]);
         log.warn("the driver ended its stream of events; it is opened again");
       } catch (error) {
         if (signal.aborted) return;
@@ -75,14 +76,43 @@ export class DriverWatch {
     }
   }
 
-  async #compare(): Promise<void> {
-    const { sandboxes, driver, signal } = this.#options;
+  async #compare(signal: AbortSignal): Promise<void> {
+    const { sandboxes, driver } = this.#options;
     const believed = sandboxes.all().filter(({ lifecycle }) => lifecycle.applied.state !== "absent");
     const { sandboxes: listed } = await driver.listSandboxes({}, { signal, timeoutMs: 60_000 });
     const present = new Set(listed.map(({ id }) => id));
     for (const sandbox of listed) this.#observe(sandbox);
-    for (const { id } of believed) if (!present.has(id)) sandboxes.missing(id);
+    const absent = believed.map(({ id }) => id).filter((id) => !present.has(id));
+    const undecided = await this.#decide(absent, signal);
     this.#synced = true;
+    await this.#decideLater(undecided, signal);
+  }
+
+  /** @returns those of which the driver cannot say yet whether they are there: it cannot look everywhere */
+  async #decide(absent: readonly string[], signal: AbortSignal): Promise<string[]> {
+    const { sandboxes, driver, log } = this.#options;
+    const undecided: string[] = [];
+    for (const id of absent) {
+      try {
+        const { sandbox } = await driver.getSandbox({ sandboxId: id }, { signal, timeoutMs: 60_000 });
+        this.#observe(sandbox);
+      } catch (error) {
+        if (OpenShellError.from(error).code === "not-found") sandboxes.missing(id);
+        else {
+          log.warn({ err: error, sandbox: id }, "the driver cannot say whether a sandbox is there; it is asked again");
+          undecided.push(id);
+        }
+      }
+    }
+    return undecided;
+  }
+
+  async #decideLater(undecided: readonly string[], signal: AbortSignal): Promise<void> {
+    let left = undecided;
+    for (let attempt = 0; left.length > 0; attempt += 1) {
+      await sleep(backoffMs(attempt, { initialMs: 1_000 }), signal);
+      left = await this.#decide(left, signal);
+    }
   }
 
   #observe(sandbox: compute.DriverSandbox | undefined): void {

@@ -1,0 +1,44 @@
+import { create } from "@bufbuild/protobuf";
+import { pino } from "pino";
+import { expect, test } from "vitest";
+import { OpenShellError } from "../common/errors.ts";
+import { type Client, compute } from "../wire/index.ts";
+import { DriverWatch } from "./driver-watch.ts";
+import type { Sandboxes } from "./sandbox/sandboxes.ts";
+
+const believed = (id: string) => ({ id, lifecycle: { applied: { state: "running" } } });
+
+test("of what the driver does not list, only what it says is not there is taken for deleted; it is asked again for the rest", async () => {
+  const stop = new AbortController();
+  const missing: string[] = [];
+  const observed: string[] = [];
+  const sandboxes = {
+    all: () => ["listed", "gone", "unseen"].map(believed),
+    byId: believed,
+    observe: (id: string) => void observed.push(id),
+    missing: (id: string) => void missing.push(id),
+  } as unknown as Sandboxes;
+  const sandbox = (id: string) => create(compute.DriverSandboxSchema, { id, status: {} });
+  let isSeen = false;
+  const driver = {
+    async *watchSandboxes(_request: unknown, { signal }: { signal: AbortSignal }) {
+      await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+    },
+    listSandboxes: async () => ({ sandboxes: [sandbox("listed")] }),
+    getSandbox: async ({ sandboxId }: { sandboxId: string }) => {
+      if (sandboxId === "gone") throw new OpenShellError("not-found", "no such sandbox");
+      if (!isSeen) throw new OpenShellError("unavailable", "its namespace cannot be listed");
+      return { sandbox: sandbox(sandboxId) };
+    },
+  } as unknown as Client<typeof compute.ComputeDriver>;
+  const watch = new DriverWatch({ sandboxes, driver, log: pino({ level: "silent" }), signal: stop.signal });
+  const running = watch.run();
+  await expect.poll(() => watch.synced).toBe(true);
+  expect(missing).toEqual(["gone"]);
+  expect(observed).toEqual(["listed"]);
+  isSeen = true;
+  await expect.poll(() => observed, { timeout: 10_000 }).toEqual(["listed", "unseen"]);
+  expect(missing).toEqual(["gone"]);
+  stop.abort();
+  await running;
+});
