@@ -1,3 +1,5 @@
+import { gatewayOidc } from "./gateway-oidc.ts";
+
 /** A scalar that a condition compares with. */
 export type Scalar = string | number | boolean;
 
@@ -31,6 +33,14 @@ export interface SettingRule {
 const gateway = "openshell.gateway";
 const oidc = `${gateway}.oidc`;
 const driver = "openshell.drivers.kubernetes";
+
+/** Every setting of OIDC besides the issuer, and when it says something else than its default. */
+const withoutIssuer = Object.entries(gatewayOidc.parse({})).flatMap(([name, value]) => {
+  const key = `${oidc}.${name}`;
+  if (name === "issuer") return [];
+  const isDefault: Condition = Array.isArray(value) || value === "" ? { empty: key } : { is: key, value };
+  return [{ key, isSaid: { not: isDefault } satisfies Condition }];
+});
 
 /** All cross-field rules. */
 export const settingRules: readonly SettingRule[] = [
@@ -109,22 +119,11 @@ export const settingRules: readonly SettingRule[] = [
       "oidc.admin_role and oidc.user_role go together; name both, or leave both empty, which makes everyone with a valid token an administrator",
   },
   {
-    keys: [`${oidc}.issuer`, `${oidc}.audience`, `${oidc}.ca_cert_path`, `${oidc}.scopes_claim`],
+    keys: [`${oidc}.issuer`, ...withoutIssuer.map(({ key }) => key)],
     at: "load",
-    refusedWhen: {
-      all: [
-        { empty: `${oidc}.issuer` },
-        {
-          any: [
-            { not: { is: `${oidc}.audience`, value: "openshell-cli" } },
-            { not: { empty: `${oidc}.ca_cert_path` } },
-            { not: { empty: `${oidc}.scopes_claim` } },
-          ],
-        },
-      ],
-    },
+    refusedWhen: { all: [{ empty: `${oidc}.issuer` }, { any: withoutIssuer.map(({ isSaid }) => isSaid) }] },
     sentence:
-      "oidc.audience, ca_cert_path and scopes_claim have no effect without oidc.issuer; name the provider or leave them out",
+      "the settings of [openshell.gateway.oidc] have no effect without oidc.issuer; name the provider or leave them out",
   },
   {
     keys: [`${gateway}.gateway_jwt`],
