@@ -156,6 +156,8 @@ function nodeComponents(
       `--kubeconfig=${join(layout.files.kubeconfigs, "kube-router.yaml")}`,
       `--hostname-override=${node.name}`,
       "--run-firewall=true",
+      // What an event that came too early left out is mended by the next full round; 5 min, the default, is longer than a test waits.
+      "--iptables-sync-period=30s",
       "--run-router=false",
       "--run-service-proxy=false",
       "--run-loadbalancer=false",
