@@ -5,7 +5,7 @@ import { OpenShellError } from "../common/errors.ts";
 
 /**
  * What a session grant says: this supervisor Pod, holding this TLS key, has this session of this generation. Signed with EdDSA by the
- * generation key; it does not expire, since the boundary lives as long as the generation (decision 7).
+ * generation key; it does not expire, since the boundary lives as long as the generation.
  */
 export const sessionGrantClaims = z.object({
   /** Sandbox id. */

@@ -13,7 +13,7 @@ export function localVersion(build: string) {
 }
 
 /**
- * Refuses a peer whose protocol is not ours: the same major, and a minor at most one away (decision 27).
+ * Refuses a peer whose protocol is not ours: the same major, and a minor at most one away.
  * @throws failed-precondition with reason `VersionSkew`, naming both sides
  */
 export function checkVersion(
@@ -45,7 +45,7 @@ export const services = {
 
 export type ServiceId = (typeof services)[keyof typeof services];
 
-/** Heartbeats of a session: sent by both sides every `intervalMs`; `lostAfterMs` of silence ends it (decision 6). */
+/** Heartbeats of a session: sent by both sides every `intervalMs`; `lostAfterMs` of silence ends it. */
 export const heartbeat = { intervalMs: 2_000, missed: 3, lostAfterMs: 6_000 } as const;
 
 /** Bytes in one data message; far below the frame limit, and small enough that channels share a connection fairly. */

@@ -116,7 +116,7 @@ export class GatewayService extends Construct {
   }
 }
 
-/** The volume of the store: an object of its own, because a claim template of a StatefulSet can never be changed (decision 35). */
+/** The volume of the store: an object of its own, because a claim template of a StatefulSet can never be changed. */
 export class GatewayVolume extends Construct {
   constructor(scope: Construct, id: string) {
     super(scope, id);
@@ -169,7 +169,7 @@ export class GatewayNetworkPolicy extends Construct {
   }
 }
 
-/** The gateway process. One replica: the store is a file (decision 41). */
+/** The gateway process. One replica: the store is a file. */
 export class GatewayStatefulSet extends Construct {
   constructor(scope: Construct, id: string) {
     super(scope, id);

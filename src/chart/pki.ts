@@ -62,7 +62,7 @@ function hook(weight: number): Record<string, string> {
 }
 
 /**
- * The hook that converges certificates and keys before anything needs them (decision 11). It has a ServiceAccount of its own: what may
+ * The hook that converges certificates and keys before anything needs them. It has a ServiceAccount of its own: what may
  * write the gateway's keys is never what serves users.
  */
 export class PkiHook extends Construct {

@@ -53,7 +53,7 @@ function rules(of: readonly Permission[]): k8s.PolicyRule[] {
   }));
 }
 
-/** Where each workspace has a namespace of its own: the rights that are bound in each of them, and what bounds where (decision 40). */
+/** Where each workspace has a namespace of its own: the rights that are bound in each of them, and what bounds where. */
 export class WorkspaceRights extends Construct {
   constructor(scope: Construct, id: string) {
     super(scope, id);

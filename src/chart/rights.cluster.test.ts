@@ -1,4 +1,4 @@
-/** What the gateway's ServiceAccount may do on a real cluster: what the driver needs, and nothing to anybody else (decision 40). */
+/** What the gateway's ServiceAccount may do on a real cluster: what the driver needs, and nothing to anybody else. */
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { clusterPermissions, type Permission, sandboxNamespacePermissions } from "../manifests/permissions.ts";
 import { apply, type Caller, callerWith, cleanUp, describeOnCluster, kubectl, list, tryKubectl } from "./_cluster.ts";

@@ -50,7 +50,7 @@ export const sandboxGuards: readonly ChartGuard[] = [
   },
 ];
 
-/** The namespace of all sandboxes: apart from the gateway and its keys, and kept on uninstall with what is in it (decision 39). */
+/** The namespace of all sandboxes: apart from the gateway and its keys, and kept on uninstall with what is in it. */
 export class SandboxNamespace extends Construct {
   constructor(scope: Construct, id: string) {
     super(scope, id);
@@ -105,7 +105,7 @@ export class SandboxServiceAccount extends Construct {
 
 /**
  * Whoever may patch Pods could move one into or out of the fences by its labels (measured: taking the role away opened a workload's egress
- * in four seconds). This lets nobody but the gateway and the Agent Sandbox controller write them (decision 13).
+ * in four seconds). This lets nobody but the gateway and the Agent Sandbox controller write them.
  */
 export class SandboxLabelsPolicy extends Construct {
   constructor(scope: Construct, id: string) {

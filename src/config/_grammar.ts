@@ -9,7 +9,7 @@ const labelName = /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/;
 const imageReference =
   /^[a-z0-9][-a-z0-9.]*(:\d+)?(\/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@sha256:[0-9a-f]{64})?$/;
 
-/** Label and annotation prefixes that only OpenShell and the Agent Sandbox controller write (decision 13). */
+/** Label and annotation prefixes that only OpenShell and the Agent Sandbox controller write. */
 export const reservedPrefixes = ["openshell.ai/", "internal.openshell.ai/", "agents.x-k8s.io/"] as const;
 
 /*

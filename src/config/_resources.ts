@@ -24,7 +24,7 @@ export const workloadDefaults: Resources = {
   limits: {},
 };
 
-/** Runtime and agent share the workload's memory limit; below this the runtime alone does not fit (decision 25). */
+/** Runtime and agent share the workload's memory limit; below this the runtime alone does not fit. */
 export const minimumWorkloadMemory = "128Mi";
 
 /** `over` merged key by key over `defaults`; a key set to "" is gone. */

@@ -1,4 +1,4 @@
-/** Whether the network really is closed around the agent (decision 17), from rounds of TCP connects that should all fail. */
+/** Whether the network really is closed around the agent, from rounds of TCP connects that should all fail. */
 export type FenceState =
   | { readonly kind: "probing"; readonly since: number; readonly closedSince?: number; readonly reachable?: string }
   | { readonly kind: "fenced" }

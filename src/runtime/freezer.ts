@@ -14,7 +14,7 @@ const patrolMs = 1_000;
 const maxPasses = 200;
 
 /**
- * Stops every process with SIGSTOP and continues exactly those later (decision 23). The cgroup freezer would hide it from the processes,
+ * Stops every process with SIGSTOP and continues exactly those later. The cgroup freezer would hide it from the processes,
  * but it is not writable from inside a container.
  */
 export class Freezer {

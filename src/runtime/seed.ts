@@ -43,7 +43,7 @@ export interface SeedOptions {
   readonly log: Logger;
 }
 
-/** The init container in the workload image: gives an empty workspace what the image has in /sandbox (decision 21). */
+/** The init container in the workload image: gives an empty workspace what the image has in /sandbox. */
 export async function seed(environment: NodeJS.ProcessEnv, log: Logger): Promise<number> {
   await seedWorkspace({
     source: environment.OPENSHELL_SEED_SOURCE ?? "/sandbox",

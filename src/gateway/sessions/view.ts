@@ -27,7 +27,7 @@ export const noSession: SessionView = {
 
 export const newSession: SessionView = { ...noSession, connected: true };
 
-/** The view once the supervisor is gone: a workload that served is frozen from then on (decision 23). */
+/** The view once the supervisor is gone: a workload that served is frozen from then on. */
 export function lostSession(view: SessionView): SessionView {
   const served = ["up", "ended", "frozen"].includes(sessionState(view));
   return served ? supervisorLost : noSession;

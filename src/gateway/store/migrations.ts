@@ -1,4 +1,4 @@
-/** One step of the store's schema. Steps only ever add (decision 35), so that the previous minor still runs after a rollback. */
+/** One step of the store's schema. Steps only ever add, so that the previous minor still runs after a rollback. */
 export interface Migration {
   /** What it brings, for the log. */
   readonly name: string;
