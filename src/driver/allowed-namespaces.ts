@@ -4,6 +4,7 @@ import { sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { type Informer, type Live, type Namespace, namespaces } from "../kube/index.ts";
+import { maxPublicNameLength, publicNamePattern } from "../manifests/index.ts";
 import { isGone } from "./namespace-end.ts";
 import { requireRights, type WorkspacesOptions } from "./workspaces.ts";
 
@@ -85,6 +86,7 @@ export class FiledNamespaces implements AllowedNamespaces {
   readonly #everyMs: number;
   #names: readonly string[] = [];
   #complaint: string | undefined;
+  #impossible: ReadonlySet<string> = new Set();
 
   constructor(options: Pick<AllowedNamespacesOptions, "settings" | "log" | "onAdded">, everyMs = readEveryMs) {
     this.#path = options.settings.operator_namespace_file;
@@ -134,9 +136,21 @@ export class FiledNamespaces implements AllowedNamespaces {
     }
   }
 
+  /** One name that can be no workspace's spoils no list; it is said once. */
+  #possible(names: readonly string[]): string[] {
+    const impossible = names.filter((name) => !publicNamePattern.test(name));
+    for (const name of impossible.filter((each) => !this.#impossible.has(each))) {
+      this.#log.error(
+        `"${name}" in ${this.#path} can be no workspace, whose name has at most ${maxPublicNameLength} of a-z, 0-9 and single -; it is left out`,
+      );
+    }
+    this.#impossible = new Set(impossible);
+    return names.filter((name) => !this.#impossible.has(name));
+  }
+
   async #read(): Promise<string[]> {
     try {
-      return listOfNames.parse(JSON.parse(await readFile(this.#path, "utf8")));
+      return this.#possible(listOfNames.parse(JSON.parse(await readFile(this.#path, "utf8"))));
     } catch (error) {
       throw new OpenShellError(
         "failed-precondition",

@@ -98,6 +98,19 @@ describe("an operator's namespace that cannot be followed at a start", () => {
   });
 });
 
+test("an operator's namespace is asked for each right once at a start, and not once for each who wants to know", async () => {
+  const cluster = new FakeCluster();
+  placeWorkspace(cluster, "team-a");
+  const asked: string[] = [];
+  cluster.isAllowed = ({ namespace, verb, ...right }) => {
+    if (namespace === "team-a") asked.push(`${verb} ${JSON.stringify(right)}`);
+    return true;
+  };
+  await driverOn(cluster, operator);
+  expect(asked.length).toBeGreaterThan(0);
+  expect(asked.length).toBe(new Set(asked).size);
+});
+
 describe("a managed namespace", () => {
   test("that cannot be listed keeps the driver from starting no more than its sandboxes from being known", async () => {
     const cluster = new FakeCluster();

@@ -1,6 +1,6 @@
 import { deadline } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
-import { isForbidden, serviceAccounts } from "../kube/index.ts";
+import { isForbidden, namespaces, serviceAccounts } from "../kube/index.ts";
 import { workspaceNamespacePermissions, workspaceRoleName } from "../manifests/index.ts";
 import { type AllowedNamespaces, FiledNamespaces, LabelledNamespaces } from "./allowed-namespaces.ts";
 import { PatientFollow } from "./patient-follow.ts";
@@ -20,6 +20,8 @@ export class OperatorWorkspaces implements Workspaces {
   readonly #options: WorkspacesOptions;
   readonly #allowed: AllowedNamespaces;
   readonly #follows: PatientFollow;
+  /** Where no watch shows the namespaces themselves. */
+  readonly #facts = new Map<string, NamespaceFacts>();
   /** One look at a time for each namespace, whoever asks. */
   readonly #looking = new Map<string, Promise<void>>();
 
@@ -76,7 +78,7 @@ export class OperatorWorkspaces implements Workspaces {
   async remove(): Promise<void> {}
 
   factsOf(workspace: string): NamespaceFacts {
-    return factsOfNamespace(this.#allowed.get(workspace));
+    return this.#facts.get(workspace) ?? factsOfNamespace(this.#allowed.get(workspace));
   }
 
   #follow(name: string): Promise<void> {
@@ -89,7 +91,7 @@ export class OperatorWorkspaces implements Workspaces {
   }
 
   async #look(name: string): Promise<void> {
-    const { view } = this.#options;
+    const { client, view } = this.#options;
     const signal = deadline(readyWithinMs);
     const missing = await this.#missingIn(name, signal);
     if (missing.length > 0) {
@@ -98,6 +100,9 @@ export class OperatorWorkspaces implements Workspaces {
         `namespace "${name}" is not ready for sandboxes; it lacks ${missing.join(", and ")}`,
         { reason: "WorkspaceNotReady" },
       );
+    }
+    if (this.#allowed.get(name) === undefined) {
+      this.#facts.set(name, factsOfNamespace(await client.find(namespaces, undefined, name, { signal })));
     }
     await listed(view, name, signal);
   }

@@ -426,6 +426,8 @@ describe("a list of namespaces in a file", () => {
     expect([allowed.has("team-a"), allowed.has("team-b")]).toEqual([true, false]);
     expect(allowed.remedy("team-b")).toBe(`add "team-b" to ${path}`);
     await writeFile(path, '["team-b"');
+    await writeFile(path, `["team-b", "${"w".repeat(20)}"]`);
+    await expect.poll(() => allowed.list(), "what can be no workspace is left out").toEqual(["team-b"]);
     await writeFile(path, '["team-b"]');
     await expect.poll(() => allowed.list()).toEqual(["team-b"]);
     expect(added).toEqual(["team-b"]);
@@ -437,6 +439,8 @@ describe("a list of namespaces in a file", () => {
     const path = join(folder, "namespaces.json");
     await writeFile(path, '["team-a"]');
     const cluster = new FakeCluster();
+    const range = { "openshift.io/sa.scc.uid-range": "1000650000/10000" };
+    cluster.place("namespaces", { metadata: { name: "team-a", annotations: range } });
     cluster.isAllowed = ({ namespace }) => namespace === "team-a";
     cluster.place("serviceaccounts", { metadata: { name: "openshell-sandbox", namespace: "team-a" } });
     const settings = { ...operator, operator_namespace_label: "", operator_namespace_file: path };
@@ -446,7 +450,12 @@ describe("a list of namespaces in a file", () => {
     await expect(during(client.ensureWorkspace({ workspace: "team-b" }))).rejects.toMatchObject({
       message: `workspace "team-b" has no namespace: an operator has to add "team-b" to ${path}`,
     });
-    expect(cluster.calls.filter(({ resource }) => resource === "namespaces")).toEqual([]);
+    const ofNamespaces = cluster.calls.filter(({ resource }) => resource === "namespaces");
+    expect(new Set(ofNamespaces.map(({ verb }) => verb)), "its own, which its binding allows").toEqual(
+      new Set(["get"]),
+    );
+    const agent = cluster.all<Pod>("pods").find(({ metadata }) => metadata.name === "team-a--blue");
+    expect(agent?.spec?.containers[0]?.securityContext?.runAsUser).toBe(1_000_650_000);
   });
 });
 
