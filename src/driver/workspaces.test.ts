@@ -427,7 +427,8 @@ describe("a list of namespaces in a file", () => {
     expect(allowed.remedy("team-b")).toBe(`add "team-b" to ${path}`);
     await writeFile(path, '["team-b"');
     await writeFile(path, `["team-b", "${"w".repeat(20)}"]`);
-    await expect.poll(() => allowed.list(), "what can be no workspace is left out").toEqual(["team-b"]);
+    // What can be no workspace is left out.
+    await expect.poll(() => allowed.list()).toEqual(["team-b"]);
     await writeFile(path, '["team-b"]');
     await expect.poll(() => allowed.list()).toEqual(["team-b"]);
     expect(added).toEqual(["team-b"]);
