@@ -47,6 +47,22 @@ describe("answers to our own writes", () => {
     expect(versions(overlay.merge("s", "services", []))).toEqual(["9"]);
   });
 
+  test("of a namespace are forgotten with it, and those of the same id elsewhere are not", () => {
+    const overlay = new WriteOverlay(() => 0);
+    const within = (namespace: string, uid: string) => {
+      const { metadata } = object("9", uid);
+      return { metadata: { ...metadata, namespace } };
+    };
+    overlay.put("s", "pods", within("team-a", "u1"));
+    overlay.depart("s", "pods", within("team-a", "u2"));
+    overlay.put("s", "pods", within("team-b", "u3"));
+    overlay.depart("s", "pods", within("team-b", "u4"));
+    expect(overlay.forgetNamespace("team-b")).toEqual(["s"]);
+    const uidsOf = (objects: Live<KubeObject>[]) => objects.map(({ metadata }) => metadata.uid);
+    expect(uidsOf(overlay.merge("s", "pods", []))).toEqual(["u1"]);
+    expect(uidsOf(overlay.departed("s", "pods"))).toEqual(["u2"]);
+  });
+
   test("an accepted DELETE counts until the object is seen gone", () => {
     const overlay = new WriteOverlay(() => 0);
     overlay.markDeleted("u1");

@@ -76,11 +76,19 @@ export class WriteOverlay {
   /** A namespace is gone, or not ours any more. @returns the sandboxes of which something was known in it */
   forgetNamespace(namespace: string): string[] {
     const isThere = ({ object }: { readonly object: Live<KubeObject> }) => object.metadata.namespace === namespace;
-    const written = [...this.#entries].filter(([, entries]) => [...entries.values()].some(isThere)).map(([id]) => id);
-    const departed = [...this.#departed.values()].filter(isThere).map(({ sandboxId }) => sandboxId);
-    const ids = [...new Set([...written, ...departed])];
-    for (const id of ids) this.forgetSandbox(id);
-    return ids;
+    const ids = new Set<string>();
+    // Of a sandbox elsewhere only what has its id here is forgotten.
+    for (const [id, entries] of [...this.#entries]) {
+      for (const [uid] of [...entries].filter(([, entry]) => isThere(entry))) {
+        this.#remove(id, uid);
+        ids.add(id);
+      }
+    }
+    for (const [uid, { sandboxId }] of [...this.#departed].filter(([, each]) => isThere(each))) {
+      this.#departed.delete(uid);
+      ids.add(sandboxId);
+    }
+    return [...ids];
   }
 
   /** Nothing is left of it. */
