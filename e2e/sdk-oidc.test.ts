@@ -5,11 +5,11 @@ import { join } from "node:path";
 import { PassThrough } from "node:stream";
 import { decodeJwt } from "jose";
 import { expect, it } from "vitest";
-import { run as openshell } from "../../src/cli/program.ts";
-import { TestGateway } from "../../src/gateway/_testing.ts";
-import { approveDevice, TestProvider } from "../../src/gateway/identity/oidc/_test-provider.ts";
-import { run } from "../cluster/exec.ts";
-import { sdkPython, sdkVersion } from "../support/sdk-python.ts";
+import { run as openshell } from "../src/cli/program.ts";
+import { TestGateway } from "../src/gateway/_testing.ts";
+import { approveDevice, oidcOf, TestProvider } from "../src/gateway/identity/oidc/_test-provider.ts";
+import { run } from "./cluster/exec.ts";
+import { sdkPythonOr, sdkVersion } from "./support/sdk-python.ts";
 
 const script = `
 from openshell import SandboxClient
@@ -17,24 +17,19 @@ client = SandboxClient.from_active_cluster(timeout=20.0)
 print(client.health().version, [one.name for one in client.list_all(workspace="default")])
 `;
 
-it(`a login of the command line is used and renewed by the published Python SDK ${sdkVersion}, and its own by the command line`, async () => {
+// Beside the other tests without a cluster, which run on machines that may have no Python.
+const { python, missing } = await sdkPythonOr();
+const because = missing === undefined ? "" : ` (skipped: ${missing})`;
+
+it(`a login of the command line is used and renewed by the published Python SDK ${sdkVersion}, and its own by the command line${because}`, {
+  skip: python === "",
+  timeout: 120_000,
+}, async () => {
   await using provider = await TestProvider.start();
   await using gateway = await TestGateway.start({
     allowUnauthenticatedUsers: false,
-    oidc: {
-      issuer: provider.issuer,
-      audience: "openshell-cli",
-      jwksTtlSeconds: 3600,
-      jwksAllowedOrigins: [],
-      allowInsecureHttp: false,
-      caPath: provider.caPath,
-      rolesClaim: "realm_access.roles",
-      adminRole: "openshell-admin",
-      userRole: "openshell-user",
-      scopesClaim: "",
-    },
+    oidc: oidcOf(provider),
   });
-  const python = await sdkPython();
   const home = await mkdtemp(join(tmpdir(), "openshell-sdk-oidc-"));
   const env = { XDG_CONFIG_HOME: home, SSL_CERT_FILE: provider.caPath };
   const path = join(home, "openshell/gateways/g/oidc_token.json");
