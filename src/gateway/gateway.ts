@@ -1,10 +1,10 @@
 import { OpenShellError } from "../common/errors.ts";
 import type { Implementation, openshell } from "../wire/index.ts";
+import type { Address } from "./address.ts";
 import { type Core, type CoreOptions, openCore } from "./core.ts";
 import { DriverLink, type GatewayDriver } from "./driver-link.ts";
 import { execService } from "./exec/service.ts";
 import { gatewayMetrics } from "./gateway-metrics.ts";
-import type { Address } from "./http.ts";
 import { Authenticator } from "./identity/authenticator.ts";
 import type { Principal } from "./identity/principal.ts";
 import { infoService } from "./info.ts";

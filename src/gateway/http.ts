@@ -1,13 +1,9 @@
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { OpenShellError } from "../common/errors.ts";
+import type { Address } from "./address.ts";
 import { listenError } from "./listen-error.ts";
 import { type Metric, printMetrics } from "./metrics.ts";
-
-export interface Address {
-  readonly host: string;
-  readonly port: number;
-}
 
 interface Answer {
   readonly status: number;

@@ -1,5 +1,5 @@
 import { OpenShellError } from "../common/errors.ts";
-import type { Address } from "./http.ts";
+import type { Address } from "./address.ts";
 
 /**
  * Why nothing can listen at an address, and what to do.

@@ -1,7 +1,8 @@
 import * as grpc from "@grpc/grpc-js";
 import type { Logger } from "../common/log.ts";
 import { addService, createServer, type Implementation, openshell } from "../wire/index.ts";
-import { type Address, HttpListener, healthPaths, metricsPaths } from "./http.ts";
+import type { Address } from "./address.ts";
+import { HttpListener, healthPaths, metricsPaths } from "./http.ts";
 import type { Authenticator } from "./identity/authenticator.ts";
 import type { Principal } from "./identity/principal.ts";
 import { listenError } from "./listen-error.ts";

@@ -1,7 +1,7 @@
 import { resolve } from "node:path";
 import { OpenShellError } from "../common/errors.ts";
 import { defaultSettings, type SettingOverride, type Settings, splitBindAddress } from "../config/index.ts";
-import type { Address } from "./http.ts";
+import type { Address } from "./address.ts";
 import { oidcOverrides } from "./oidc-flags.ts";
 import type { TlsFiles } from "./tls.ts";
 

@@ -1,0 +1,5 @@
+/** Where something listens: an IP address and a port. */
+export interface Address {
+  readonly host: string;
+  readonly port: number;
+}
