@@ -66,8 +66,19 @@ export interface RenderOptions {
   readonly apis?: readonly string[];
 }
 
-/** `helm template openshell … -n openshell`; @throws with Helm's own words when it refuses. */
+/** What was rendered in this file of tests: a process of Helm is most of what they take. */
+const rendered = new Map<string, string>();
+
+/** `helm template openshell … -n openshell`, the same options once; @throws with Helm's own words when it refuses. */
 export function template(program: string, options: RenderOptions = {}): string {
+  const key = JSON.stringify([program, options]);
+  const text = rendered.get(key) ?? templateAnew(program, options);
+  rendered.set(key, text);
+  return text;
+}
+
+/** As `template`, whatever was rendered before. */
+export function templateAnew(program: string, options: RenderOptions = {}): string {
   const folder = mkdtempSync(join(tmpdir(), "openshell-helm-"));
   try {
     const file = join(folder, "values.json");
