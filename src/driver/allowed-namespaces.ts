@@ -79,7 +79,7 @@ const readEveryMs = 5_000;
 const listOfNames = z.array(z.string().regex(/^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/));
 
 /** `operator_namespace_file`: a JSON array of names. */
-export class FiledNamespaces implements AllowedNamespaces {
+export class NamespacesFromFile implements AllowedNamespaces {
   readonly #path: string;
   readonly #log: Logger;
   readonly #onAdded: (name: string) => void;

@@ -1,22 +1,14 @@
-import { pino } from "pino";
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { AgentSandbox, KubeObject, Live, Pod } from "../kube/index.ts";
 import { annotations, labels, tokenAudience } from "../manifests/index.ts";
-import { compute, localClient } from "../wire/index.ts";
 import { FakeCluster } from "./_fake-cluster.ts";
-import { testRecord, testSandboxId, testSettings } from "./_testing.ts";
-import { createDriver } from "./driver.ts";
+import { testRecord, testSandboxId } from "./_testing.ts";
+import { driverOn, ready } from "./_testing-driver.ts";
 import { type GenerationRecord, writeRecord } from "./record.ts";
 
 /** What somebody can do to the sandboxes of one namespace who may write Sandboxes and Pods in another that the driver follows. */
 
-const ends: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const end of ends.splice(0)) await end();
-});
-
 const otherId = "11111111-1111-4111-8111-111111111111";
-const ready = ["Admitted", "Scheduled", "WorkloadRunning"];
 
 /** A victim's pair in `team-a`, and an attacker with a namespace of their own, `team-b`. */
 async function victim() {
@@ -26,46 +18,13 @@ async function victim() {
     cluster.place("namespaces", { metadata: { name, labels: { "example.com/workspace": "true" } } });
     cluster.place("serviceaccounts", { metadata: { name: "openshell-sandbox", namespace: name } });
   }
-  const driver = createDriver({
-    settings: testSettings({
-      workspace_mode: "operator",
-      service_account_name: "openshell-sandbox",
-      operator_namespace_label: "example.com/workspace=true",
-    }),
-    gateway: { id: "openshell", version: "0.1.0", endpoint: "https://gateway.test:8080", fenceTargets: [] },
-    masterSecret: new Uint8Array(32).fill(7),
-    log: pino({ level: "silent" }),
-    client: cluster,
+  const driver = await driverOn(cluster, {
+    workspace_mode: "operator",
+    service_account_name: "openshell-sandbox",
+    operator_namespace_label: "example.com/workspace=true",
   });
-  const stop = new AbortController();
-  ends.push(async () => {
-    stop.abort();
-    await driver.stop();
-  });
-  await driver.start(stop.signal);
-  const client = localClient(compute.ComputeDriver, driver.implementation, undefined);
-  const settled = async (condition: () => boolean | Promise<boolean>) => {
-    const asked = async () => {
-      await cluster.settle();
-      return await condition();
-    };
-    await expect.poll(asked, { timeout: 10_000, interval: 1 }).toBe(true);
-  };
-  const quiet = async () => {
-    for (let times = 0; times < 3; times += 1) await settled(() => driver.depth() === 0);
-  };
-  const during = async <T>(call: Promise<T>): Promise<T> => {
-    let isOver = false;
-    const over = call.finally(() => {
-      isOver = true;
-    });
-    over.catch(() => undefined);
-    await settled(() => isOver);
-    await quiet();
-    return await over;
-  };
+  const { client, during, quiet, reasons: reasonsOf } = driver;
   const statusOf = async (sandboxId: string) => (await client.getSandbox({ sandboxId })).sandbox;
-  const reasonsOf = async (id: string) => (await statusOf(id))?.status?.conditions.map(({ reason }) => reason);
   await during(
     client.createSandbox({ sandbox: { id: testSandboxId, name: "blue", workspace: "team-a", spec: { template: {} } } }),
   );

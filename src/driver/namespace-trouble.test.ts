@@ -1,23 +1,14 @@
-import { pino } from "pino";
-import { afterEach, describe, expect, test } from "vitest";
-import type { KubernetesSettings } from "../config/index.ts";
+import { describe, expect, test } from "vitest";
 import { Informers, type KubeObject, type Live, sandboxes } from "../kube/index.ts";
 import { labels, managedNamespaceName } from "../manifests/index.ts";
-import { compute, localClient } from "../wire/index.ts";
 import { FakeCluster, refusal } from "./_fake-cluster.ts";
-import { testSandboxId, testSettings } from "./_testing.ts";
-import { createDriver } from "./driver.ts";
+import { testSandboxId } from "./_testing.ts";
+import { driverOn, ready, settled } from "./_testing-driver.ts";
 import { NamespaceView } from "./namespace-view.ts";
 
 /** One namespace that is not as it should be, and all others beside it. */
 
-const ends: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const end of ends.splice(0)) await end();
-});
-
 const otherId = "11111111-1111-4111-8111-111111111111";
-const ready = ["Admitted", "Scheduled", "WorkloadRunning"];
 const sandboxIn = (workspace: string, id = testSandboxId) => ({ id, name: "blue", workspace, spec: { template: {} } });
 const account = { service_account_name: "openshell-sandbox" };
 const operator = {
@@ -32,54 +23,13 @@ function placeWorkspace(cluster: FakeCluster, name: string): void {
   cluster.place("serviceaccounts", { metadata: { name: "openshell-sandbox", namespace: name } });
 }
 
-async function settled(cluster: FakeCluster, condition: () => boolean | Promise<boolean>): Promise<void> {
-  const asked = async () => {
-    await cluster.settle();
-    return await condition();
-  };
-  await expect.poll(asked, { timeout: 15_000, interval: 1 }).toBe(true);
-}
-
-async function driverOn(cluster: FakeCluster, change: Partial<KubernetesSettings>) {
-  const driver = createDriver({
-    settings: testSettings(change),
-    gateway: { id: "openshell", version: "0.1.0", endpoint: "https://gateway.test:8080", fenceTargets: [] },
-    masterSecret: new Uint8Array(32).fill(7),
-    log: pino({ level: "silent" }),
-    client: cluster,
-  });
-  const stop = new AbortController();
-  ends.push(async () => {
-    stop.abort();
-    await driver.stop();
-  });
-  await driver.start(stop.signal);
-  const client = localClient(compute.ComputeDriver, driver.implementation, undefined);
-  const during = async <T>(call: Promise<T>): Promise<T> => {
-    let isOver = false;
-    const over = call.finally(() => {
-      isOver = true;
-    });
-    over.catch(() => undefined);
-    await settled(cluster, () => isOver && driver.depth() === 0);
-    return await over;
-  };
-  const reasons = async (id = testSandboxId) =>
-    (await client.getSandbox({ sandboxId: id })).sandbox?.status?.conditions.map(({ reason }) => reason);
-  return { client, during, reasons };
-}
-
-async function stopAll(): Promise<void> {
-  for (const end of ends.splice(0)) await end();
-}
-
 describe("an operator's namespace that cannot be followed at a start", () => {
   test("has nothing of it taken for deleted, and is followed as soon as it can be", async () => {
     const cluster = new FakeCluster();
     placeWorkspace(cluster, "team-a");
     const first = await driverOn(cluster, operator);
     await first.during(first.client.createSandbox({ sandbox: sandboxIn("team-a") }));
-    await stopAll();
+    await first.stop();
     cluster.isAllowed = ({ namespace }) => namespace !== "team-a";
     const { client, reasons } = await driverOn(cluster, operator);
     const unseen = {
@@ -117,7 +67,7 @@ describe("a managed namespace", () => {
     const first = await driverOn(cluster, managed);
     await first.during(first.client.createSandbox({ sandbox: sandboxIn("team-a") }));
     await first.during(first.client.createSandbox({ sandbox: sandboxIn("team-b", otherId) }));
-    await stopAll();
+    await first.stop();
     cluster.beforeList = (_plural, namespace) => {
       if (namespace?.endsWith("team-b")) throw refusal(403, "Forbidden", "no binding any more");
     };
@@ -165,7 +115,7 @@ describe("a managed namespace", () => {
     const cluster = new FakeCluster();
     const first = await driverOn(cluster, managed);
     await first.during(first.client.ensureWorkspace({ workspace: "team-a" }));
-    await stopAll();
+    await first.stop();
     const review = cluster.review.bind(cluster);
     cluster.review = async (resource, body) =>
       resource.plural === "selfsubjectreviews"

@@ -2,7 +2,7 @@ import { deadline } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { isForbidden, namespaces, serviceAccounts } from "../kube/index.ts";
 import { workspaceNamespacePermissions, workspaceRoleName } from "../manifests/index.ts";
-import { type AllowedNamespaces, FiledNamespaces, LabelledNamespaces } from "./allowed-namespaces.ts";
+import { type AllowedNamespaces, LabelledNamespaces, NamespacesFromFile } from "./allowed-namespaces.ts";
 import { PatientFollow } from "./patient-follow.ts";
 import type { NamespaceFacts } from "./request.ts";
 import { deniedRights } from "./self-review.ts";
@@ -40,7 +40,7 @@ export class OperatorWorkspaces implements Workspaces {
       onGone: (name: string) => void view.unfollow(name),
     };
     this.#allowed =
-      settings.operator_namespace_file === "" ? new LabelledNamespaces(followed) : new FiledNamespaces(followed);
+      settings.operator_namespace_file === "" ? new LabelledNamespaces(followed) : new NamespacesFromFile(followed);
   }
 
   async start(signal: AbortSignal): Promise<void> {

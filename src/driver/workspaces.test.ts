@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pino } from "pino";
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import type { KubernetesSettings } from "../config/index.ts";
 import {
   type AgentSandbox,
@@ -21,19 +21,14 @@ import {
   workspaceModePermissions,
   workspaceNamespacePermissions,
 } from "../manifests/index.ts";
-import { compute, localClient } from "../wire/index.ts";
+import { compute } from "../wire/index.ts";
 import { FakeCluster, refusal } from "./_fake-cluster.ts";
 import { testSandboxId, testSettings } from "./_testing.ts";
-import { FiledNamespaces } from "./allowed-namespaces.ts";
-import { createDriver } from "./driver.ts";
+import { driverOn, ready, settled } from "./_testing-driver.ts";
+import { NamespacesFromFile } from "./allowed-namespaces.ts";
 import { requireBounds } from "./managed-bounds.ts";
 import { renderSandbox } from "./render.ts";
 import { namespaceOf } from "./workspaces.ts";
-
-const ends: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const end of ends.splice(0)) await end();
-});
 
 const sandboxIn = (workspace: string, id = testSandboxId) => ({ id, name: "blue", workspace, spec: { template: {} } });
 const managed: Partial<KubernetesSettings> = {
@@ -47,47 +42,6 @@ const operator: Partial<KubernetesSettings> = {
   operator_namespace_label: "example.com/workspace=true",
 };
 
-/** Lets the cluster and the driver move until `condition` holds. */
-async function settled(cluster: FakeCluster, condition: () => boolean | Promise<boolean>): Promise<void> {
-  const asked = async () => {
-    await cluster.settle();
-    return await condition();
-  };
-  await expect.poll(asked, { timeout: 10_000, interval: 1 }).toBe(true);
-}
-
-async function driverOn(cluster: FakeCluster, change: Partial<KubernetesSettings>) {
-  const driver = createDriver({
-    settings: testSettings(change),
-    gateway: { id: "openshell", version: "0.1.0", endpoint: "https://gateway.test:8080", fenceTargets: [] },
-    masterSecret: new Uint8Array(32).fill(7),
-    log: pino({ level: "silent" }),
-    client: cluster,
-  });
-  const stop = new AbortController();
-  ends.push(async () => {
-    stop.abort();
-    await driver.stop();
-  });
-  await driver.start(stop.signal);
-  const client = localClient(compute.ComputeDriver, driver.implementation, undefined);
-  /** Runs a call while the cluster around it moves, until the driver has nothing left to do. */
-  const during = async <T>(call: Promise<T>): Promise<T> => {
-    let isOver = false;
-    const over = call.finally(() => {
-      isOver = true;
-    });
-    over.catch(() => undefined);
-    await settled(cluster, () => isOver);
-    await settled(cluster, () => driver.depth() === 0);
-    return await over;
-  };
-  const reasons = async (id = testSandboxId) =>
-    (await client.getSandbox({ sandboxId: id })).sandbox?.status?.conditions.map(({ reason }) => reason);
-  return { driver, client, during, reasons };
-}
-
-const ready = ["Admitted", "Scheduled", "WorkloadRunning"];
 const namesOf = (cluster: FakeCluster, plural: string, namespace: string) =>
   cluster
     .all(plural)
@@ -145,7 +99,7 @@ describe("a managed workspace", () => {
     const cluster = new FakeCluster();
     const first = await driverOn(cluster, managed);
     await first.during(first.client.createSandbox({ sandbox: sandboxIn("default") }));
-    for (const end of ends.splice(0)) await end();
+    await first.stop();
     cluster.calls.length = 0;
     const second = await driverOn(cluster, managed);
     expect(await second.reasons()).toEqual(ready);
@@ -210,7 +164,7 @@ describe("a managed workspace", () => {
     };
     await expect(first.during(first.client.ensureWorkspace({ workspace: "team-a" }))).rejects.toThrow();
     cluster.beforeWrite = () => undefined;
-    for (const end of ends.splice(0)) await end();
+    await first.stop();
     const second = await driverOn(cluster, managed);
     await second.during(second.client.createSandbox({ sandbox: sandboxIn("team-a") }));
     expect(await second.reasons()).toEqual(ready);
@@ -235,7 +189,7 @@ describe("a managed workspace", () => {
     const cluster = new FakeCluster();
     const first = await driverOn(cluster, {});
     await first.during(first.client.createSandbox({ sandbox: sandboxIn("default") }));
-    for (const end of ends.splice(0)) await end();
+    await first.stop();
     const { client, during, reasons } = await driverOn(cluster, managed);
     expect(await reasons()).toEqual(ready);
     await during(client.stopSandbox({ sandboxId: testSandboxId }));
@@ -334,7 +288,7 @@ describe("an operator's workspace", () => {
     cluster.place("serviceaccounts", account);
     const first = await driverOn(cluster, operator);
     await first.during(first.client.createSandbox({ sandbox: sandboxIn("team-a") }));
-    for (const end of ends.splice(0)) await end();
+    await first.stop();
     const { reasons } = await driverOn(cluster, operator);
     expect(await reasons()).toEqual(ready);
   });
@@ -408,7 +362,7 @@ describe("a list of namespaces in a file", () => {
   test("is what the file says now, also after it could not be read", async () => {
     const folder = await mkdtemp(join(tmpdir(), "openshell-namespaces-"));
     const stop = new AbortController();
-    ends.push(async () => {
+    onTestFinished(async () => {
       stop.abort();
       await rm(folder, { recursive: true });
     });
@@ -416,7 +370,7 @@ describe("a list of namespaces in a file", () => {
     const added: string[] = [];
     const settings = testSettings({ workspace_mode: "operator", operator_namespace_file: path });
     const onAdded = (name: string) => void added.push(name);
-    const allowed = new FiledNamespaces({ settings, log: pino({ level: "silent" }), onAdded }, 5);
+    const allowed = new NamespacesFromFile({ settings, log: pino({ level: "silent" }), onAdded }, 5);
     await expect(allowed.start(stop.signal)).rejects.toMatchObject({
       code: "failed-precondition",
       message: expect.stringContaining(`${path} is no JSON array of names of namespaces`),
@@ -436,7 +390,7 @@ describe("a list of namespaces in a file", () => {
 
   test("is taken in place of a label, and asks for no right to all namespaces", async () => {
     const folder = await mkdtemp(join(tmpdir(), "openshell-namespaces-"));
-    ends.push(() => rm(folder, { recursive: true }));
+    onTestFinished(() => rm(folder, { recursive: true }));
     const path = join(folder, "namespaces.json");
     await writeFile(path, '["team-a"]');
     const cluster = new FakeCluster();
