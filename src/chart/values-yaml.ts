@@ -5,12 +5,18 @@ import { gatewayConfigSchema, type JsonSchema, jsonSchemaOf } from "../config/in
 import { defaultValues, valuesSchema } from "./values-schema.ts";
 
 const ownSource = "src/chart/values-schema.ts";
-let described: JsonSchema | undefined;
+/** Each is worked out once. */
+const descriptions = new WeakMap<z.ZodType, JsonSchema>();
+
+function descriptionOf(schema: z.ZodType): JsonSchema {
+  const description = descriptions.get(schema) ?? jsonSchemaOf(schema);
+  descriptions.set(schema, description);
+  return description;
+}
 
 /** The schema of the values as JSON Schema; nobody changes it. */
 export function valuesDescription(): JsonSchema {
-  described ??= jsonSchemaOf(valuesSchema);
-  return described;
+  return descriptionOf(valuesSchema);
 }
 
 /** values.schema.json: what Helm checks before it renders, and editors complete from. */
@@ -25,12 +31,12 @@ export function valuesYaml(): string {
 
 /** values.schema.json of a chart. `more` are properties that its schema does not describe. */
 export function jsonSchemaFile(schema: z.ZodType, more: Record<string, JsonSchema>, source: string): string {
-  return `${JSON.stringify(chartSchema(jsonSchemaOf(schema), more, source), null, 2)}\n`;
+  return `${JSON.stringify(chartSchema(descriptionOf(schema), more, source), null, 2)}\n`;
 }
 
 /** values.yaml of a chart. */
 export function valuesFile(schema: z.ZodType, defaults: object, source: string): string {
-  return printFile(jsonSchemaOf(schema), defaults, source);
+  return printFile(descriptionOf(schema), defaults, source);
 }
 
 function printFile(schema: JsonSchema, defaults: object, source: string): string {
