@@ -76,6 +76,18 @@ describeWithHelm.each(helmPrograms.map((path) => [path.split("/").at(-1), path])
     );
     expect(refusal(installed, { values: { nothing: 1 } })).toMatch(/nothing/);
   });
+
+  // What only the gateway refused would take a working one down with the upgrade.
+  it.each([
+    [{ supervisor_resources: { requests: { cpu: "-1" } } }, /supervisor_resources[./]requests[./]cpu/],
+    [{ supervisor_resources: { requests: { cpu: "0" } } }, /supervisor_resources[./]requests[./]cpu/],
+    [{ workspace_default_storage_size: "-1Gi" }, /workspace_default_storage_size/],
+    [{ workload_node_selector: { "bad key!": "x" } }, /bad key!/],
+    [{ workload_node_selector: { zone: "x y" } }, /workload_node_selector[./]zone/],
+  ])("refuses %j before the gateway does", (kubernetes, path) => {
+    const values = { gatewayConfig: { "openshell.drivers.kubernetes": kubernetes } };
+    expect(refusal(installed, { values })).toMatch(path);
+  });
 });
 
 describeWithHelm("every Helm", () => {

@@ -1,7 +1,7 @@
 /** The grammars that settings share. A refinement's message says what was expected; the parser adds the path, the line and what was found. */
 import { z } from "zod";
 import { durationPattern } from "./duration.ts";
-import { isQuantity, parseQuantity, quantityPattern } from "./quantity.ts";
+import { positiveQuantityPattern } from "./quantity.ts";
 
 const dnsLabel = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
 const dnsSubdomain = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
@@ -36,17 +36,13 @@ export const objectName = () => form(dnsSubdomain, 253, objectNameForm);
 /** An object name, or the empty string for none. */
 export const optionalObjectName = () => form(orEmpty(dnsSubdomain), 253, `empty, or ${objectNameForm}`);
 
-const aboveZero = (text: string) => text === "" || !isQuantity(text) || parseQuantity(text) > 0n;
 const quantityForm = 'a Kubernetes quantity above zero such as "500m", "1.5" or "2Gi"';
 
-export const quantity = () =>
-  z.string().regex(quantityPattern, { error: quantityForm }).refine(aboveZero, { error: quantityForm });
+export const quantity = () => z.string().regex(positiveQuantityPattern, { error: quantityForm });
 
 /** A quantity, or the empty string, which removes the default of the same key. */
-export const removableQuantity = () => {
-  const error = `${quantityForm}, or "" to remove the default`;
-  return z.string().regex(orEmpty(quantityPattern), { error }).refine(aboveZero, { error });
-};
+export const removableQuantity = () =>
+  z.string().regex(orEmpty(positiveQuantityPattern), { error: `${quantityForm}, or "" to remove the default` });
 
 export const duration = () =>
   z.string().regex(orEmpty(durationPattern), { error: 'a duration such as "30s", "10m" or "2h", or "" for none' });
@@ -89,6 +85,8 @@ function isEndpoint(text: string): boolean {
   return bare && (url.protocol === "http:" || url.protocol === "https:");
 }
 
+const qualifiedNameForm = 'a key such as "team" or "example.com/team"';
+
 function isQualifiedName(key: string): boolean {
   const slash = key.indexOf("/");
   const prefix = slash < 0 ? undefined : key.slice(0, slash);
@@ -97,17 +95,21 @@ function isQualifiedName(key: string): boolean {
   return labelName.test(name) && name.length <= 63;
 }
 
-const qualifiedName = z.string().refine(isQualifiedName, {
-  error: 'a key such as "team" or "example.com/team"',
-});
+const qualifiedKey = new RegExp(`^(${dnsSubdomain.source.slice(1, -1)}/)?${labelName.source.slice(1)}`);
+const qualifiedName = z
+  .string()
+  .regex(qualifiedKey, { error: qualifiedNameForm })
+  .refine(isQualifiedName, { error: qualifiedNameForm });
 
 const ownKey = qualifiedName.refine((key) => !reservedPrefixes.some((prefix) => key.startsWith(prefix)), {
   error: `a key outside the reserved prefixes ${reservedPrefixes.join(", ")}`,
 });
 
-const labelValue = z.string().refine((text) => text === "" || (labelName.test(text) && text.length <= 63), {
-  error: "a label value: letters, digits, '-', '_' and '.', at most 63 characters",
-});
+const labelValue = form(
+  orEmpty(labelName),
+  63,
+  "a label value: letters, digits, '-', '_' and '.', at most 63 characters",
+);
 
 /** `key` or `key=value`, or the empty string for none. */
 export const labelSelector = () =>

@@ -11,7 +11,7 @@ export { gatewayConfigSchema, type JsonSchema, jsonSchemaOf } from "./json-schem
 export { defaultRegistry, type KubernetesSettings, kubernetesSchema } from "./kubernetes.ts";
 export { nearest } from "./nearest.ts";
 export { parseSettings, type SettingOverride, type SettingsErrorReason, type SettingsPurpose } from "./parse.ts";
-export { compareQuantities, isQuantity, parseQuantity, quantityPattern } from "./quantity.ts";
+export { compareQuantities, isQuantity, parseQuantity, positiveQuantityPattern, quantityPattern } from "./quantity.ts";
 export { settingsReference } from "./reference.ts";
 export {
   type Condition,

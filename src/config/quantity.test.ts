@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { parseDuration } from "./duration.ts";
-import { compareQuantities, isQuantity, parseQuantity } from "./quantity.ts";
+import { compareQuantities, isQuantity, parseQuantity, positiveQuantityPattern } from "./quantity.ts";
 
 describe("Kubernetes quantities", () => {
   it.each([
@@ -23,6 +23,18 @@ describe("Kubernetes quantities", () => {
 
   it.each(["", "1 Gi", "1GiB", "5x", "1,5", "Gi", "1e", "0x10", "."])("refuses %j", (text) => {
     expect(isQuantity(text)).toBe(false);
+  });
+
+  it("is above zero by its pattern just when it is by its value", () => {
+    const sign = fc.constantFrom("", "+", "-");
+    const digits = fc.constantFrom("0", "00", "7", "010", "0.0", "0.30", ".5", ".0", "1.");
+    const unit = fc.constantFrom("", "m", "Ki", "E", "e3", "e-12", "x");
+    fc.assert(
+      fc.property(sign, digits, unit, (...parts) => {
+        const text = parts.join("");
+        expect(positiveQuantityPattern.test(text)).toBe(isQuantity(text) && parseQuantity(text) > 0n);
+      }),
+    );
   });
 
   it.each([

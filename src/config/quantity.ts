@@ -16,6 +16,10 @@ const decimalExponents: Readonly<Record<string, number>> = {
 };
 const binaryExponents: Readonly<Record<string, number>> = { Ki: 10, Mi: 20, Gi: 30, Ti: 40, Pi: 50, Ei: 60 };
 
+/** The same above zero, so that Helm refuses the others as well. */
+export const positiveQuantityPattern =
+  /^\+?(?:0*[1-9]\d*(?:\.\d*)?|0*\.0*[1-9]\d*)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,3})?$/;
+
 /** True for a Kubernetes resource quantity (`500m`, `1.5Gi`, `2e3`); the grammar of apimachinery's resource.Quantity. */
 export function isQuantity(text: string): boolean {
   return quantityPattern.test(text);

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { quantityPattern, setting } from "../../config/index.ts";
+import { positiveQuantityPattern, setting } from "../../config/index.ts";
 import { anyList, anyMap, resources, stringMap } from "./_types.ts";
 
 const probe = (periodSeconds: number, timeoutSeconds: number, failureThreshold: number, what: string) =>
@@ -20,7 +20,7 @@ export const podValues = {
     z
       .strictObject({
         size: setting(
-          z.string().regex(quantityPattern).default("1Gi"),
+          z.string().regex(positiveQuantityPattern).default("1Gi"),
           "Size of the volume with the gateway's store. It may grow where the StorageClass allows it.",
         ),
         storageClassName: setting(
