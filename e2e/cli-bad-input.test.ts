@@ -91,6 +91,15 @@ describe("a sandbox that cannot be", () => {
     expect(await sandboxes()).toBe(before);
   });
 
+  it("is refused for an empty name, which is no wish for one that the gateway makes up", async () => {
+    const before = await sandboxes();
+    expect(await openshell("sandbox create --detach --name ")).toEqual([
+      2,
+      "--name is empty: write a name, or leave the option out",
+    ]);
+    expect(await sandboxes()).toBe(before);
+  });
+
   it("is refused when its name is taken", async () => {
     await open.client.createSandbox({ workspaceScope: inDefault, name: "taken" });
     expect(await openshell("sandbox create --name taken")).toEqual([
@@ -123,6 +132,16 @@ describe("a sandbox", () => {
     expect(await openshell(`sandbox download nobody x ${home}/x`)).toEqual([3, sentence]);
     expect(await readdir(home)).toEqual([]);
     expect(await openshell("sandbox exec nobody -- ls")).toEqual([125, sentence]);
+  });
+
+  it.each([
+    ["upload nobody ", "local"],
+    ["upload nobody /etc/hostname ", "directory"],
+    ["download nobody  x", "path"],
+    ["get ", "name"],
+    ["delete a ", "names"],
+  ])("is asked for nothing by %j, since a word is empty", async (command, word) => {
+    expect(await openshell(`sandbox ${command}`)).toEqual([2, `the argument ${word} is empty`]);
   });
 
   it("that does not serve says in which phase it is, and why", async () => {

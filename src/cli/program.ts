@@ -92,6 +92,7 @@ export function createProgram(
 
   const context = () => new CommandContext(terminal, program.opts<GlobalOptions>());
   program.hook("preAction", (_program, action) => {
+    refuseEmpty(action);
     if (command === undefined || action.name() === "create" || action.name() === "exec") return;
     throw new OpenShellError("invalid-argument", "only create and exec take a command after --");
   });
@@ -215,7 +216,7 @@ export function createProgram(
     .action(async (words: string[], { name, ...options }) => {
       const [first, ...rest] = words;
       const target: string | undefined = name ?? first;
-      if (target === undefined) throw new OpenShellError("invalid-argument", "name the sandbox to run the command in");
+      if (!target) throw new OpenShellError("invalid-argument", "name the sandbox to run the command in");
       const prefix = name === undefined ? rest : words;
       outcome.code = await execInSandbox(context(), target, [...prefix, ...(command ?? [])], options);
     });
@@ -264,6 +265,21 @@ const waitTimeout = () =>
 
 function collect(value: string, before: string[]): string[] {
   return [...before, value];
+}
+
+/** A word that is empty comes from a variable without a value; a default in its place would touch what nobody named. */
+function refuseEmpty(action: Command): void {
+  const { name } = action.opts<{ name?: string }>();
+  if (name === "") {
+    throw new OpenShellError("invalid-argument", "--name is empty: write a name, or leave the option out");
+  }
+  // What exec runs may have empty words.
+  if (action.name() === "exec") return;
+  const { registeredArguments, args } = action;
+  const empty = args.indexOf("");
+  if (empty < 0) return;
+  const argument = registeredArguments[Math.min(empty, registeredArguments.length - 1)];
+  throw new OpenShellError("invalid-argument", `the argument ${argument?.name()} is empty`);
 }
 
 function usage(program: Command): number {
