@@ -52,6 +52,20 @@ export function parseSeconds(option: string, text: string): number | undefined {
   return seconds === 0 ? undefined : Math.round(seconds * 1000);
 }
 
+/**
+ * An amount of a resource as Kubernetes writes it: decimal, with an exponent or a suffix, and above zero, since zero asks for no limit at all.
+ * @param example what the error shows
+ */
+export function parseAmount(option: string, text: string, example: string): string {
+  const number = /^([+-]?(?:\d+\.?\d*|\.\d+))(?:[eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?$/.exec(text)?.[1];
+  if (number === undefined) {
+    throw new OpenShellError("invalid-argument", `${option} "${text}": expected an amount, such as ${example}`);
+  }
+  if (Number(number) > 0) return text;
+  const remedy = "leave it out for what the operator gives";
+  throw new OpenShellError("invalid-argument", `${option} "${text}": must be above zero; ${remedy}`);
+}
+
 /** `--gpu` or `--gpu=COUNT`. */
 export function parseGpuCount(value: string | true): number | undefined {
   if (value === true) return undefined;

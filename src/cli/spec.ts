@@ -2,7 +2,7 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { OpenShellError } from "../common/errors.ts";
 import { openshell } from "../wire/index.ts";
-import { parseGpuCount, parseJsonObject, parsePairs } from "./arguments.ts";
+import { parseAmount, parseGpuCount, parseJsonObject, parsePairs } from "./arguments.ts";
 
 export interface CreateOptions {
   readonly name?: string;
@@ -58,7 +58,10 @@ export function createRequest(
 
 /** The same amount as request and limit, so that the sandbox gets what was asked for and no more. */
 function resourcesOf({ cpu, memory }: CreateOptions) {
-  const amounts = { ...(cpu === undefined ? {} : { cpu }), ...(memory === undefined ? {} : { memory }) };
+  const amounts = {
+    ...(cpu === undefined ? {} : { cpu: parseAmount("--cpu", cpu, "500m or 2") }),
+    ...(memory === undefined ? {} : { memory: parseAmount("--memory", memory, "512Mi or 4Gi") }),
+  };
   return Object.keys(amounts).length === 0 ? undefined : { requests: amounts, limits: amounts };
 }
 
