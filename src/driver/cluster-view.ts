@@ -21,7 +21,7 @@ import {
 import type { BoundaryRole, ManifestObject } from "../manifests/index.ts";
 import { same } from "./_json.ts";
 import { NamespaceView } from "./namespace-view.ts";
-import { type ClusterFacts, isGoing, type Observed, roleOf, sandboxIdOf } from "./observed.ts";
+import { type ClusterFacts, hasNameOfPair, isGoing, type Observed, roleOf, sandboxIdOf } from "./observed.ts";
 import { WriteOverlay } from "./overlay.ts";
 import { expectedPolicies } from "./policies.ts";
 import type { ReadRecord } from "./record.ts";
@@ -48,6 +48,8 @@ export interface ClusterViewOptions {
   readonly onPolicies: () => void;
   /** The cluster tells of an object. */
   readonly onEvent: (event: KubeEvent) => void;
+  /** A Pod has the labels of a sandbox and is not its own; told once. */
+  readonly onForeignPod: (sandboxId: string, pod: Live<Pod>) => void;
   readonly now: () => Date;
 }
 
@@ -186,7 +188,10 @@ export class ClusterView {
     const cluster = this.facts(resource?.metadata.namespace);
     // With its CR a Pod goes whatever its labels say: its owner is gone.
     const lostPods = isGoing({ resource, cluster }) ? [] : overlay.departed<Pod>(sandboxId, pods.plural);
-    const ofSandbox = [...everyPod, ...lostPods].filter(isAtHome);
+    const [ofSandbox, foreign] = partition([...everyPod, ...lostPods].filter(isAtHome), (pod) =>
+      hasNameOfPair(pod, sandboxId, resource),
+    );
+    for (const pod of foreign) this.#tellForeign(sandboxId, pod);
     const shownServices = all.flatMap((namespace) => namespace.services.by(bySandbox, sandboxId));
     const service = overlay.merge(sandboxId, services.plural, shownServices).find(isAtHome);
     const role = (wanted: BoundaryRole) => ofSandbox.filter((pod) => roleOf(pod) === wanted);
@@ -227,6 +232,13 @@ export class ClusterView {
       { sandbox: sandboxId, namespace, name },
       "ignoring an object with the id of another sandbox",
     );
+  }
+
+  #tellForeign(sandboxId: string, pod: Live<Pod>): void {
+    const { uid } = pod.metadata;
+    if (this.#complained.has(`${uid} foreign`)) return;
+    this.#complained.add(`${uid} foreign`);
+    this.#options.onForeignPod(sandboxId, pod);
   }
 
   /** @param name the namespace; only the classes are known where none is given */
@@ -369,6 +381,7 @@ export class ClusterView {
       const id = idOf(object);
       this.#complained.delete(uid);
       this.#complained.delete(`${uid} ignored`);
+      this.#complained.delete(`${uid} foreign`);
       // A watch tells a label taken away as it tells an end; of an end by us, or of a slow one, we know.
       const wasEnding = deletionTimestamp !== undefined || this.overlay.isDeleted(uid);
       if (id !== undefined && !wasEnding && isMissed(object)) this.overlay.depart(id, plural, object);
@@ -377,6 +390,10 @@ export class ClusterView {
     });
     return informer;
   }
+}
+
+function partition<T>(all: readonly T[], isWanted: (each: T) => boolean): readonly [T[], T[]] {
+  return [all.filter(isWanted), all.filter((each) => !isWanted(each))];
 }
 
 /** Oldest first; nobody but the API server writes that time. */

@@ -11,6 +11,8 @@ import {
   Informers,
   isNotFound,
   type KubeClient,
+  type Live,
+  type Pod,
 } from "../kube/index.ts";
 import { driverLeaseName, type GatewayFacts } from "../manifests/index.ts";
 import type { compute, Implementation } from "../wire/index.ts";
@@ -18,7 +20,7 @@ import { ClusterView, type MissingPolicy } from "./cluster-view.ts";
 import { Executor } from "./execute.ts";
 import { Hub } from "./hub.ts";
 import { masterKidOf } from "./identity.ts";
-import { platformEventOf } from "./platform-events.ts";
+import { platformEventOf, warningOf } from "./platform-events.ts";
 import { putPolicy } from "./policies.ts";
 import { Reconciler } from "./reconciler.ts";
 import { RecordSeal } from "./record-seal.ts";
@@ -104,6 +106,7 @@ class KubernetesDriver implements Driver {
       onSandbox: (id) => this.#running?.reconciler.wake(id),
       onPolicies: () => this.#repairPolicies(),
       onEvent: (event) => this.#tellEvent(event),
+      onForeignPod: (id, pod) => this.#tellForeignPod(id, pod),
     });
     const executor = new Executor({
       client,
@@ -280,6 +283,13 @@ class KubernetesDriver implements Driver {
   #tellEvent(event: Parameters<typeof platformEventOf>[0]): void {
     const id = this.#running?.view.sandboxOfEvent(event);
     if (id !== undefined) this.#hub.platformEvent(id, platformEventOf(event));
+  }
+
+  #tellForeignPod(sandboxId: string, { metadata: { name, namespace } }: Live<Pod>): void {
+    const { log, now = () => new Date() } = this.#options;
+    const message = `Pod ${name} has the labels of this sandbox and is not its own; nothing waits for it`;
+    log.warn({ sandbox: sandboxId, namespace, pod: name }, "ForeignPod: a Pod has the labels of a sandbox");
+    this.#hub.platformEvent(sandboxId, warningOf({ at: now(), reason: "ForeignPod", message, kind: "Pod", name }));
   }
 
   async #sweepRegularly(signal: AbortSignal): Promise<void> {

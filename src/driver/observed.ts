@@ -14,6 +14,7 @@ import {
   type BoundaryRole,
   bootstrapGate,
   containers,
+  isSupervisorPodName,
   labels,
   supervisorPodName,
 } from "../manifests/index.ts";
@@ -112,7 +113,20 @@ function environmentOf({ spec }: Pod, wanted: string): string | undefined {
   return undefined;
 }
 
-function isOwned(object: KubeObject, { resource }: Observed): boolean {
+/**
+ * Whether a Pod has one of the names that a sandbox's own have. No other Pod is its own, whatever labels, containers and owner were copied
+ * onto it: nothing waits for one.
+ */
+export function hasNameOfPair(pod: Live<Pod>, sandboxId: string, resource: Live<AgentSandbox> | undefined): boolean {
+  const { name, ownerReferences = [] } = pod.metadata;
+  if (roleOf(pod) === "supervisor") return isSupervisorPodName(name, sandboxId);
+  // The workload has its CR's name; once the CR is gone the garbage collector ends what it owned.
+  if (resource !== undefined) return name === resource.metadata.name;
+  return ownerReferences.some((owner) => owner.kind === "Sandbox" && owner.name === name);
+}
+
+/** Whether the Pod or Service is the very CR's. */
+export function isOwned(object: KubeObject, { resource }: Observed): boolean {
   return object.metadata?.ownerReferences?.some(({ uid }) => uid === resource?.metadata.uid) ?? false;
 }
 

@@ -3,6 +3,26 @@ import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import type { KubeEvent } from "../kube/index.ts";
 import { compute } from "../wire/index.ts";
 
+export interface DriverWarning {
+  readonly at: Date;
+  readonly reason: string;
+  readonly message: string;
+  readonly kind: string;
+  readonly name: string;
+}
+
+/** What the driver itself has to warn of. */
+export function warningOf({ at, reason, message, kind, name }: DriverWarning): compute.DriverPlatformEvent {
+  return create(compute.DriverPlatformEventSchema, {
+    eventTime: timestampFromDate(at),
+    source: "openshell-driver",
+    type: "Warning",
+    reason,
+    message,
+    metadata: { kind, name, count: "1" },
+  });
+}
+
 /** A Kubernetes Event as the gateway shows it. Events of the newer API have no count and no last time. */
 export function platformEventOf(event: KubeEvent): compute.DriverPlatformEvent {
   const { involvedObject, metadata } = event;

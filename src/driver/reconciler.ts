@@ -12,6 +12,7 @@ import type { Executor } from "./execute.ts";
 import type { Hub } from "./hub.ts";
 import { currentWorkload, isGoing, isRunning, type Observed } from "./observed.ts";
 import { plan } from "./plan.ts";
+import { warningOf } from "./platform-events.ts";
 import type { Reason } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 import { isReplacement } from "./replacement.ts";
@@ -201,13 +202,12 @@ export class Reconciler {
   ): void {
     this.#options.hub.platformEvent(
       sandboxId,
-      create(compute.DriverPlatformEventSchema, {
-        eventTime: timestampFromDate(this.#options.now()),
-        source: "openshell-driver",
-        type: "Warning",
+      warningOf({
+        at: this.#options.now(),
         reason: "LabelsTampered",
         message: `somebody changed ${Object.keys(wanted).join(", ")} of ${kind} ${metadata.name}; put back`,
-        metadata: { kind, name: metadata.name, count: "1" },
+        kind,
+        name: metadata.name,
       }),
     );
   }

@@ -7,6 +7,7 @@ import {
   isEnding,
   isGated,
   isGoing,
+  isOwned,
   isRunning,
   isScheduled,
   type Observed,
@@ -48,7 +49,7 @@ export function conditionsOf(
   if (record.record.intent === "stopped" || request?.kind === "stop") {
     const left = [...observed.workloads, ...observed.supervisors];
     return left.length > 0 || isRunning(resource)
-      ? everywhere("Stopping", "the Pods are being ended")
+      ? everywhere("Stopping", inTheWay(observed) ?? "the Pods are being ended")
       : everywhere("Stopped", "stopped; the workspace is kept");
   }
   if (record.record.intent === "failed") {
@@ -63,12 +64,23 @@ export function conditionsOf(
   return running(observed, record.record, refused);
 }
 
-function starting({ workloads, resource }: Observed): Condition[] {
+/** A Pod of somebody else's that has the workload's name: no Pod of ours can be made as long as it lives. */
+function inTheWay(observed: Observed): string | undefined {
+  const pod = observed.workloads.find((each) => !isOwned(each, observed));
+  return pod && `Pod ${pod.metadata.name} has the name of the workload and does not belong to this Sandbox; delete it`;
+}
+
+function starting(observed: Observed): Condition[] {
+  const { workloads, resource } = observed;
   const waits = workloads.length > 0;
   const suspended = resource?.status?.conditions?.some(({ type, status }) => type === "Suspended" && status === "True");
   const admitted: Condition =
     waits || !suspended
-      ? waiting("PodsAdmitted", "WaitingForOldPod", "the Pod of the former generation is still ending")
+      ? waiting(
+          "PodsAdmitted",
+          "WaitingForOldPod",
+          inTheWay(observed) ?? "the Pod of the former generation is still ending",
+        )
       : waiting("PodsAdmitted", "CreatingPods", "the Pods of a new generation are being made");
   return [
     admitted,

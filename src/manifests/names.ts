@@ -138,6 +138,12 @@ export function supervisorPodName(sandboxId: string, session: number): string {
   return session === 1 ? `os-supervisor-${sandboxId}` : `os-supervisor-${sandboxId}-s${session}`;
 }
 
+/** Whether a name is that of a supervisor Pod of the sandbox, of any session. */
+export function isSupervisorPodName(name: string, sandboxId: string): boolean {
+  const first = supervisorPodName(sandboxId, 1);
+  return name === first || (name.startsWith(first) && /^-s\d+$/.test(name.slice(first.length)));
+}
+
 /** 12 + 36 = 48; a DNS-1035 label whatever the id begins with. */
 export function boundaryServiceName(sandboxId: string): string {
   return `os-boundary-${sandboxId}`;
