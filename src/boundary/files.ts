@@ -37,7 +37,7 @@ type Request = NonNullable<MessageInitShape<typeof boundary.FilesRequestSchema>[
  */
 export async function upload(channel: ByteChannel, options: UploadOptions): Promise<TransferSummary> {
   const sizeHint = BigInt(await treeBytes(options.source, options));
-  const { stream } = await packTree(options.source, options);
+  const { stream, summary } = await packTree(options.source, options);
   const send = (payload: Request) => channel.write(encodeFrame(boundary.FilesRequestSchema, { payload }));
   let answered = false;
   const sending = async () => {
@@ -60,7 +60,7 @@ export async function upload(channel: ByteChannel, options: UploadOptions): Prom
   try {
     for await (const { payload } of decodeFrames(boundary.FilesReplySchema, channel.readable)) {
       answered = true;
-      if (payload.case === "summary") return summaryOf(payload.value);
+      if (payload.case === "summary") return withSkipped(summary().skipped, summaryOf(payload.value));
       if (payload.case === "failure") throw failureOf(payload.value);
     }
     throw failed ?? interrupted();
@@ -103,7 +103,7 @@ export async function download(channel: ByteChannel, options: DownloadOptions): 
       options.name === undefined ? {} : { name: options.name },
     );
     if (skippedThere === undefined) throw interrupted();
-    return { ...summary, skipped: [...skippedThere, ...summary.skipped] };
+    return withSkipped(skippedThere, summary);
   } catch (error) {
     channel.abort(error);
     throw error;
@@ -121,6 +121,11 @@ export async function* cut(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Ui
 
 function summaryOf({ files, bytes, path, skipped }: boundary.FilesSummary): TransferSummary {
   return { files: Number(files), bytes: Number(bytes), path, skipped };
+}
+
+/** What the packing side left out counts too: the other side never saw it. */
+function withSkipped(packing: readonly string[], unpacked: TransferSummary): TransferSummary {
+  return { ...unpacked, skipped: [...packing, ...unpacked.skipped] };
 }
 
 function failureOf({ code, message }: boundary.Failure): OpenShellError {

@@ -1,3 +1,4 @@
+import { isUtf8 } from "node:buffer";
 import type { Stats } from "node:fs";
 import { constants } from "node:fs";
 import { lstat, open, readdir, readlink, realpath } from "node:fs/promises";
@@ -42,7 +43,9 @@ export async function packTree(source: string, options: PackOptions = {}) {
 export async function treeBytes(source: string, { only }: PackOptions = {}): Promise<number> {
   let bytes = 0;
   try {
-    for await (const { stat } of walk(source, only)) if (stat.isFile()) bytes += stat.size;
+    for await (const { stat, leftOut } of walk(source, only)) {
+      if (leftOut === undefined && stat.isFile()) bytes += stat.size;
+    }
   } catch (error) {
     throw explain(error);
   }
@@ -54,27 +57,42 @@ interface Found {
   /** Relative to the source; "" for the source itself. */
   readonly relative: string;
   readonly stat: Stats;
+  /** Of a symbolic link. */
+  readonly target?: string;
+  /** Why it cannot be packed; nothing below it is. */
+  readonly leftOut?: string;
 }
 
 /** The source and what is below it, directories before their entries, entries by name. */
 async function* walk(path: string, only: PackOptions["only"], relative = ""): AsyncGenerator<Found, void, undefined> {
   const stat = await lstat(path);
+  if (stat.isSymbolicLink()) {
+    const target = await readlink(path, { encoding: "buffer" });
+    const leftOut = isUtf8(target) ? {} : { leftOut: "its target's name is not UTF-8" };
+    yield { path, relative, stat, target: target.toString(), ...leftOut };
+    return;
+  }
   yield { path, relative, stat };
   if (!stat.isDirectory()) return;
-  for (const child of (await readdir(path)).sort()) {
-    const below = relative === "" ? child : `${relative}/${child}`;
-    if (only?.(below) ?? true) yield* walk(join(path, child), only, below);
+  for (const child of (await readdir(path, { encoding: "buffer" })).sort(Buffer.compare)) {
+    const name = child.toString();
+    const below = relative === "" ? name : `${relative}/${name}`;
+    // A name is a string from here on, and this one would be another file's.
+    if (!isUtf8(child)) yield { path, relative: below, stat, leftOut: "its name is not UTF-8" };
+    else if (only?.(below) ?? true) yield* walk(join(path, name), only, below);
   }
 }
 
 async function addTree(archive: Pack, found: AsyncIterable<Found>, root: string, tally: Tally): Promise<void> {
-  for await (const { path, relative, stat } of found) {
+  for await (const { path, relative, stat, target, leftOut } of found) {
     const name = relative === "" ? root : `${root}/${relative}`;
     const header = { name, mode: stat.mode & 0o7777, mtime: stat.mtime };
-    if (stat.isDirectory()) {
+    if (leftOut !== undefined) {
+      tally.skipped.push(`${name}: ${leftOut}`);
+    } else if (stat.isDirectory()) {
       await addEntry(archive, { ...header, name: `${name}/`, type: "directory" });
-    } else if (stat.isSymbolicLink()) {
-      await addEntry(archive, { ...header, type: "symlink", linkname: await readlink(path) });
+    } else if (target !== undefined) {
+      await addEntry(archive, { ...header, type: "symlink", linkname: target });
       tally.files += 1;
     } else if (stat.isFile()) {
       await addFile(archive, path, { ...header, type: "file", size: stat.size });

@@ -19,7 +19,7 @@ import { dirname, join } from "node:path";
 import { type Pack, pack } from "tar-stream";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { extractTree } from "./tar-extract.ts";
-import { packTree } from "./tar-pack.ts";
+import { packTree, treeBytes } from "./tar-pack.ts";
 
 let directory: string;
 
@@ -91,6 +91,31 @@ describe("a tree through a tar stream", () => {
 
   it("names a source that is not there", async () => {
     await expect(packTree(join(directory, "absent"))).rejects.toThrow(`${join(directory, "absent")} does not exist`);
+  });
+});
+
+describe("what a tar stream cannot carry", () => {
+  it("is left out and named, and the rest comes: names and link targets that are not UTF-8", async () => {
+    const source = join(directory, "project");
+    mkdirSync(join(source, "sub"), { recursive: true });
+    const latin = (name: string) => Buffer.from(name, "latin1");
+    const at = (name: string) => Buffer.concat([Buffer.from(`${source}/`), latin(name)]);
+    writeFileSync(join(source, "sub/good"), "kept");
+    writeFileSync(at("sub/b\xff"), "lost");
+    mkdirSync(at("caf\xe9"));
+    writeFileSync(at("caf\xe9/x"), "lost");
+    symlinkSync(latin("caf\xe9"), join(source, "link"));
+
+    expect(await treeBytes(source)).toBe(4);
+    const { stream, summary } = await packTree(source);
+    const result = await extractTree(stream, join(directory, "out"));
+    expect(summary().skipped).toEqual([
+      "project/caf\ufffd: its name is not UTF-8",
+      "project/link: its target's name is not UTF-8",
+      "project/sub/b\ufffd: its name is not UTF-8",
+    ]);
+    expect(result.files).toBe(1);
+    expect(readFileSync(join(directory, "out/project/sub/good"), "utf8")).toBe("kept");
   });
 });
 

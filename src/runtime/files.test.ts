@@ -57,6 +57,22 @@ describe.skipIf(!isRoot)("files over the boundary", () => {
     expect(progress).toBeGreaterThan(content.length);
   });
 
+  it("whose names are not UTF-8 are left out with a word, either way", async () => {
+    const source = join(local, "names");
+    mkdirSync(source);
+    writeFileSync(join(source, "good"), "kept");
+    writeFileSync(Buffer.concat([Buffer.from(`${source}/b`), Buffer.from([0xff])]), "lost");
+    const sent = await upload(await supervisor.channel(services.files), { source, destination: "." });
+    expect(sent).toMatchObject({ files: 1, skipped: ["names/b\ufffd: its name is not UTF-8"] });
+
+    expect((await supervisor.exec(["sh", "-c", "touch names/b$(printf '\\377')"])).code).toBe(0);
+    const received = await download(await supervisor.channel(services.files), {
+      source: "names",
+      destination: join(local, "names-back"),
+    });
+    expect(received).toMatchObject({ files: 1, skipped: ["names/b\ufffd: its name is not UTF-8"] });
+  });
+
   it("that do not exist are named, on either side", async () => {
     const channel = await supervisor.channel(services.files);
     await expect(download(channel, { source: "nowhere", destination: local })).rejects.toMatchObject({
