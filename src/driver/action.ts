@@ -18,8 +18,8 @@ export type Action =
       readonly record: GenerationRecord;
     }
   | { readonly do: "record"; readonly record: GenerationRecord }
-  /** The CR is suspended and says why in its record. */
-  | { readonly do: "suspend"; readonly record: GenerationRecord }
+  /** The CR is suspended and says why in its record; a record that cannot be read is left as it is. */
+  | { readonly do: "suspend"; readonly record: GenerationRecord | undefined }
   | {
       readonly do: "restore-labels";
       readonly kind: "Pod" | "Sandbox";

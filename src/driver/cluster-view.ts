@@ -68,6 +68,8 @@ export class ClusterView {
   #api: AgentSandboxVersion | undefined;
   readonly #records = new WeakMap<object, ReadRecord>();
   readonly #complained = new Set<string>();
+  /** UIDs of CRs whose record was read. */
+  readonly #readable = new Set<string>();
   /** Namespaces of sandboxes, by their ids, from the first look at a CR of ours on. */
   readonly #homes = new Map<string, string>();
   readonly #policiesFor = new Map<string, { readonly key: string; readonly wanted: ManifestObject[] }>();
@@ -331,9 +333,11 @@ export class ClusterView {
   #recordOf(resource: Live<AgentSandbox>): ReadRecord {
     const known = this.#records.get(resource);
     if (known !== undefined) return known;
-    const read = this.#options.seal.read(resource);
-    this.#records.set(resource, read);
     const { uid, name } = resource.metadata;
+    const now = this.#options.seal.read(resource);
+    const read = now.ok ? now : { ...now, wasReadable: this.#readable.has(uid) };
+    if (now.ok) this.#readable.add(uid);
+    this.#records.set(resource, read);
     if (!read.ok && !this.#complained.has(uid)) {
       this.#complained.add(uid);
       this.#options.log.warn(
@@ -385,7 +389,10 @@ export class ClusterView {
       // A watch tells a label taken away as it tells an end; of an end by us, or of a slow one, we know.
       const wasEnding = deletionTimestamp !== undefined || this.overlay.isDeleted(uid);
       if (id !== undefined && !wasEnding && isMissed(object)) this.overlay.depart(id, plural, object);
-      else this.overlay.gone(uid);
+      else {
+        this.overlay.gone(uid);
+        this.#readable.delete(uid);
+      }
       wake(object);
     });
     return informer;

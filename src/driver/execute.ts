@@ -265,12 +265,10 @@ export class Executor {
     this.#options.overlay.put(record.sandbox.id, "sandboxes", patched);
   }
 
-  async #suspend(record: GenerationRecord, observed: Observed): Promise<void> {
+  async #suspend(record: GenerationRecord | undefined, observed: Observed): Promise<void> {
     if (observed.api === undefined) return;
-    await this.#patchResource(observed, {
-      metadata: this.#recordAnnotation(record),
-      spec: runMode(observed.api, false),
-    });
+    const metadata = record && this.#recordAnnotation(record);
+    await this.#patchResource(observed, { ...(metadata && { metadata }), spec: runMode(observed.api, false) });
   }
 
   #recordAnnotation(record: GenerationRecord): object {

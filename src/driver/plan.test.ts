@@ -690,10 +690,21 @@ describe("life beside others", () => {
     expect(verbs(planOf(testObserved(record, { ...up, service: undefined })).actions)).toEqual(["create-service"]);
   });
 
-  test("a sandbox that is being deleted, and one without a readable record, are left alone", () => {
+  test("whose record was readable and is not any more the Pods are ended; where it never was, only a stop does it", () => {
+    const unreadable = (wasReadable: boolean) => ({ record: { ok: false, problem: "no JSON", wasReadable } as const });
+    const ends = ["suspend", "delete-pod"];
+    expect(verbs(planOf(testObserved(record, { ...up, ...unreadable(true) })).actions)).toEqual(ends);
+    expect(planOf(testObserved(record, { ...up, ...unreadable(false) })).actions).toEqual([]);
+    const stop = planOf(testObserved(record, { ...up, ...unreadable(false) }), { request: { kind: "stop" } });
+    expect(stop.actions[0]).toEqual({ do: "suspend", record: undefined });
+    expect(verbs(stop.actions)).toEqual(ends);
+    const resource = testResource(record, false);
+    expect(planOf(testObserved(record, { resource, ...unreadable(true) })).actions).toEqual([]);
+  });
+
+  test("a sandbox that is being deleted is left alone", () => {
     const resource = testResource(record, true);
     const going = { ...resource, metadata: { ...resource.metadata, deletionTimestamp: "2026-12-01T12:00:00Z" } };
     expect(planOf(testObserved(record, { resource: going })).actions).toEqual([]);
-    expect(planOf(testObserved(record, { record: { ok: false, problem: "no JSON" } })).actions).toEqual([]);
   });
 });

@@ -29,7 +29,7 @@ const nothing: Plan = { actions: [] };
 /** What is to be done next for one sandbox. Pure; safe to repeat at any point. */
 export function plan(observed: Observed, memory: PlanMemory): Plan {
   if (isGoing(observed)) return nothing;
-  if (observed.record?.ok !== true) return nothing;
+  if (observed.record?.ok !== true) return planWithoutRecord(observed, memory);
   const { record } = observed.record;
   // Before anything is concluded from what is not shown.
   const missed = missedObjects(observed, record, memory.gatewayId);
@@ -48,6 +48,15 @@ function planStopped(observed: Observed): Plan {
   const { resource, record } = observed;
   if (record?.ok !== true || resource === undefined) return nothing;
   const suspend: Action[] = isRunning(resource) ? [{ do: "suspend", record: record.record }] : [];
+  return { actions: [...suspend, ...supervisorsToDelete(observed)] };
+}
+
+/** Without its record nobody can vouch for the Pods of a sandbox: they are ended, unless it may never have been ours. */
+function planWithoutRecord(observed: Observed, { request }: PlanMemory): Plan {
+  const { resource, record } = observed;
+  if (resource === undefined || record?.ok !== false) return nothing;
+  if (!record.wasReadable && request?.kind !== "stop") return nothing;
+  const suspend: Action[] = isRunning(resource) ? [{ do: "suspend", record: undefined }] : [];
   return { actions: [...suspend, ...supervisorsToDelete(observed)] };
 }
 

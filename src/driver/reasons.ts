@@ -33,7 +33,7 @@ export const reasons = {
   Stopped: entry(all, "stopped", "the sandbox is stopped; its workspace is kept"),
   Stopping: entry(all, "stopped", "the Pods are being ended"),
   Deleting: entry(all, "stopped", "the sandbox is being deleted"),
-  GenerationFailed: entry(all, "failed", "another condition says why this generation was ended"),
+  GenerationFailed: entry(all, "failed", "another condition says why this generation cannot go on"),
   ProvisioningTimeout: entry(all, "failed", "provisioning_timeout passed before the sandbox was ready"),
   // PodsAdmitted.
   Admitted: entry(admitted, "ok", "both Pods exist and are what was asked for"),

@@ -20,7 +20,10 @@ import { type Condition, conditionsOf } from "./status.ts";
 
 /** What is known of a sandbox only while this process lives. Losing it loses nothing: it is asked for or done again. */
 interface Memory {
-  request: (Request & { readonly done: Deferred<GenerationRecord> }) | undefined;
+  request:
+    | (Extract<Request, { kind: "start" }> & { readonly done: Deferred<GenerationRecord> })
+    | (Extract<Request, { kind: "stop" }> & { readonly done: Deferred<void> })
+    | undefined;
   /** The caller of CreateSandbox waits for the supervisor to be accepted. */
   creating: Deferred<GenerationRecord> | undefined;
   readonly writtenSecrets: Set<string>;
@@ -131,7 +134,7 @@ export class Reconciler {
       return;
     }
     memory.request?.done.reject(new OpenShellError("aborted", "a stop came after this start"));
-    const done = Promise.withResolvers<GenerationRecord>();
+    const done = Promise.withResolvers<void>();
     done.promise.catch(() => undefined);
     memory.request = { kind: "stop", done };
     this.wake(sandboxId);
@@ -247,8 +250,14 @@ export class Reconciler {
   /** Answers callers whose wish has come true. */
   #settle(observed: Observed, memory: Memory): void {
     const { resource, record } = observed;
-    if (resource === undefined || record?.ok !== true || observed.departed.has(resource.metadata.uid)) return;
+    if (resource === undefined || observed.departed.has(resource.metadata.uid)) return;
     const { creating, request } = memory;
+    const isStopped = record?.ok !== true || record.record.intent === "stopped";
+    if (request?.kind === "stop" && isStopped && !isRunning(resource)) {
+      memory.request = undefined;
+      request.done.resolve();
+    }
+    if (record?.ok !== true) return;
     if (creating !== undefined && (isRunning(resource) || record.record.intent !== "running")) {
       memory.creating = undefined;
       if (record.record.failure === undefined) creating.resolve(record.record);
@@ -259,10 +268,6 @@ export class Reconciler {
       isRunning(resource) &&
       record.record.generation.id === request.record.generation.id
     ) {
-      memory.request = undefined;
-      request.done.resolve(record.record);
-    }
-    if (request?.kind === "stop" && record.record.intent === "stopped" && !isRunning(resource)) {
       memory.request = undefined;
       request.done.resolve(record.record);
     }

@@ -129,7 +129,15 @@ export function writeRecord(record: GenerationRecord): string {
 
 export type ReadRecord =
   | { readonly ok: true; readonly record: GenerationRecord }
-  | { readonly ok: false; readonly problem: string };
+  | {
+      readonly ok: false;
+      readonly problem: string;
+      /**
+       * This process could read it before. What it never could may be somebody else's Sandbox, or one under another master secret or of
+       * another version, which reads again where that is put back.
+       */
+      readonly wasReadable?: boolean;
+    };
 
 export function readRecord(of: { readonly metadata: { readonly annotations?: Record<string, string> } }): ReadRecord {
   const text = of.metadata.annotations?.[annotations.generation];

@@ -73,11 +73,17 @@ export function computeDriver({
     );
   };
 
+  /** The sandbox, whatever its record says. @throws not-found */
+  const existing = (sandboxId: string): Observed => {
+    requireComplete();
+    const observed = running().view.observe(sandboxId);
+    if (isGoing(observed)) throw unknown(sandboxId);
+    return observed;
+  };
+
   /** The sandbox with a readable record, or the error that its caller gets. */
   const require = (request: { readonly sandboxId: string }): Observed & { readonly known: GenerationRecord } => {
-    requireComplete();
-    const observed = running().view.observe(request.sandboxId);
-    if (isGoing(observed)) throw unknown(request.sandboxId);
+    const observed = existing(request.sandboxId);
     if (observed.record?.ok !== true) {
       throw new OpenShellError(
         "failed-precondition",
@@ -176,7 +182,8 @@ export function computeDriver({
 
     async stopSandbox(request) {
       requireLead();
-      require(request);
+      // Also one whose record cannot be read: what nobody can vouch for can be ended all the same.
+      existing(request.sandboxId);
       await running().reconciler.stopGeneration(request.sandboxId);
       return {};
     },

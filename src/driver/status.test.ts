@@ -111,7 +111,15 @@ describe("what is said about a sandbox", () => {
     [
       "its record was damaged",
       ["RecordUnreadable", "GenerationFailed", "GenerationFailed"],
-      testObserved(record, { record: { ok: false, problem: "no JSON" } }),
+      testObserved(record, { record: { ok: false, problem: "no JSON", wasReadable: true } }),
+    ],
+    [
+      "its record was damaged and its Pods are ended",
+      ["Stopped", "Stopped", "Stopped"],
+      testObserved(record, {
+        resource: testResource(record, false),
+        record: { ok: false, problem: "no JSON", wasReadable: true },
+      }),
     ],
     [
       "it is being deleted",

@@ -39,11 +39,7 @@ export function conditionsOf(
     return everywhere("Deleting", "the sandbox is being deleted");
   }
   if (record?.ok !== true) {
-    return failing(
-      "PodsAdmitted",
-      "RecordUnreadable",
-      `${record?.problem ?? "no record"}; delete the sandbox and create it anew`,
-    );
+    return withoutRecord(observed);
   }
   if (request?.kind === "start") return starting(observed);
   if (record.record.intent === "stopped" || request?.kind === "stop") {
@@ -62,6 +58,26 @@ export function conditionsOf(
   }
   const refused = refusedReplacement && refusedMessage(refusedReplacement);
   return running(observed, record.record, refused);
+}
+
+/** What is said of Pods is what is seen of them; the record that would say what they should be is not there. */
+function withoutRecord({ resource, record, workloads, supervisors }: Observed): Condition[] {
+  const problem = record?.ok === false ? record.problem : "no record";
+  const remedy = "the sandbox cannot be started any more: delete it and create it anew";
+  const isRunningOn = resource !== undefined && isRunning(resource);
+  if (!isRunningOn && workloads.length + supervisors.length === 0) {
+    return everywhere("Stopped", `stopped; ${problem}; ${remedy}`);
+  }
+  const isLeft = isRunningOn && record?.ok === false && record.wasReadable !== true;
+  const pods = isLeft
+    ? "its Pods run on and nothing watches over them, until it is stopped or deleted"
+    : "its Pods are being ended";
+  const message = `${problem}; ${pods}; ${remedy}`;
+  return conditionTypes.map((type) =>
+    type === "PodsAdmitted"
+      ? waiting(type, "RecordUnreadable", message)
+      : waiting(type, "GenerationFailed", `${pods}: RecordUnreadable`),
+  );
 }
 
 /** A Pod of somebody else's that has the workload's name: no Pod of ours can be made as long as it lives. */
