@@ -31,12 +31,16 @@ export function settled(stream: {
   });
 }
 
+export function isOfFileSystem(error: unknown): error is NodeJS.ErrnoException {
+  return error instanceof Error && "errno" in error;
+}
+
 /** File-system errors in the words of a user who named the path. */
 export function explain(error: unknown): OpenShellError {
-  if (!(error instanceof Error) || !("errno" in error)) {
+  if (!isOfFileSystem(error)) {
     return new OpenShellError("data-loss", "the archive is damaged or ended early", { cause: error });
   }
-  const { code, path = "" } = error as NodeJS.ErrnoException;
+  const { code, path = "" } = error;
   switch (code) {
     case "ENOENT":
       return new OpenShellError("not-found", `${path} does not exist`, { cause: error });

@@ -2,9 +2,10 @@ import { isUtf8 } from "node:buffer";
 import type { Stats } from "node:fs";
 import { constants } from "node:fs";
 import { lstat, open, readdir, readlink, realpath } from "node:fs/promises";
-import { basename, dirname, join } from "node:path";
+import { basename, join, resolve } from "node:path";
 import { type Pack, pack as tarPack } from "tar-stream";
-import { explain, settled, type Tally, type TransferSummary } from "./_tar.ts";
+import { OpenShellError } from "../common/errors.ts";
+import { explain, isOfFileSystem, settled, type Tally, type TransferSummary } from "./_tar.ts";
 import { chunkBytes } from "./protocol.ts";
 
 type NewHeader = Parameters<Pack["entry"]>[0];
@@ -16,18 +17,18 @@ export interface PackOptions {
 }
 
 /**
- * A file or directory as a tar stream, read as it is consumed; modes and modification times kept, owners not. Symbolic links stay links.
- * @throws not-found when the source does not exist
+ * A file or directory as a tar stream, read as it is consumed; modes and modification times kept, owners not. The source itself is followed
+ * when it is a symbolic link, as scp has it; links below it stay links.
+ * @throws not-found when the source does not exist, invalid-argument when it is a device, a pipe or a socket
  */
 export async function packTree(source: string, options: PackOptions = {}) {
-  await statOrExplain(source);
-  const absolute = await realpath(dirname(source)).then((parent) => join(parent, basename(source)));
-  const root = options.name ?? (basename(absolute) || "root");
+  const absolute = await followed(source);
+  const root = options.name ?? (basename(resolve(source)) || "root");
   const tally: Tally = { files: 0, bytes: 0, skipped: [] };
   const archive = tarPack();
   addTree(archive, walk(absolute, options.only), root, tally).then(
     () => archive.finalize(),
-    (error: unknown) => archive.destroy(error as Error),
+    (error: unknown) => archive.destroy(isOfFileSystem(error) ? explain(error) : (error as Error)),
   );
   return {
     stream: archive as AsyncIterable<Uint8Array>,
@@ -38,16 +39,16 @@ export async function packTree(source: string, options: PackOptions = {}) {
 
 /**
  * Bytes of file content that `packTree` would pack now.
- * @throws not-found when the source does not exist
+ * @throws as `packTree`
  */
 export async function treeBytes(source: string, { only }: PackOptions = {}): Promise<number> {
   let bytes = 0;
   try {
-    for await (const { stat, leftOut } of walk(source, only)) {
+    for await (const { stat, leftOut } of walk(await followed(source), only)) {
       if (leftOut === undefined && stat.isFile()) bytes += stat.size;
     }
   } catch (error) {
-    throw explain(error);
+    throw isOfFileSystem(error) ? explain(error) : error;
   }
   return bytes;
 }
@@ -133,10 +134,14 @@ async function addFile(archive: Pack, path: string, header: NewHeader & { size: 
   }
 }
 
-async function statOrExplain(path: string): Promise<void> {
+/** Where the source really is. */
+async function followed(source: string): Promise<string> {
   try {
-    await lstat(path);
+    const path = await realpath(source);
+    const stat = await lstat(path);
+    if (stat.isFile() || stat.isDirectory()) return path;
   } catch (error) {
     throw explain(error);
   }
+  throw new OpenShellError("invalid-argument", `${source} is not a file or a directory, and nothing else is copied`);
 }

@@ -119,6 +119,45 @@ describe("what a tar stream cannot carry", () => {
   });
 });
 
+describe("what is named", () => {
+  it.each([
+    ["a pipe", (path: string) => execFileSync("mkfifo", [path])],
+    ["a device", (path: string) => symlinkSync("/dev/null", path)],
+  ])("and is %s is refused by its name, while inside a directory it is left out", async (_, make) => {
+    const source = join(directory, "project");
+    mkdirSync(source);
+    const path = join(source, "odd");
+    make(path);
+    await expect(packTree(path)).rejects.toMatchObject({
+      code: "invalid-argument",
+      message: `${path} is not a file or a directory, and nothing else is copied`,
+    });
+    if (lstatSync(path).isSymbolicLink()) return;
+    const { stream, summary } = await packTree(source);
+    await extractTree(stream, join(directory, "out"));
+    expect(summary().skipped).toEqual(["project/odd: not a file, directory or symbolic link"]);
+  });
+
+  it("is followed when it is a link, under the link's name; links inside stay links", async () => {
+    const source = join(directory, "project");
+    mkdirSync(source);
+    writeFileSync(join(source, "file"), "content");
+    symlinkSync("file", join(source, "link"));
+    symlinkSync("project", join(directory, "named"));
+    expect(await treeBytes(join(directory, "named"))).toBe(7);
+    await extractTree((await packTree(join(directory, "named"))).stream, join(directory, "out"));
+    expect(readlinkSync(join(directory, "out/named/link"))).toBe("file");
+    expect(readFileSync(join(directory, "out/named/file"), "utf8")).toBe("content");
+
+    expect(await treeBytes(join(source, "link"))).toBe(7);
+    await extractTree((await packTree(join(source, "link"))).stream, join(directory, "out"));
+    expect(lstatSync(join(directory, "out/link")).isFile()).toBe(true);
+
+    symlinkSync("nowhere", join(source, "dangling"));
+    await expect(packTree(join(source, "dangling"))).rejects.toThrow(`${join(source, "dangling")} does not exist`);
+  });
+});
+
 describe.skipIf(process.getuid?.() !== 0)("a tree over one with another file system mounted in it", () => {
   it("arrives there too", async () => {
     const destination = join(directory, "out");

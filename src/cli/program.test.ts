@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { mkdir, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { PassThrough } from "node:stream";
 import { extract, pack } from "tar-stream";
@@ -568,6 +568,12 @@ describe("sandbox upload and download", () => {
       expect(await uploaded()).toEqual(["build/", "build/out.js"]);
     });
 
+    it("takes what git would keep when it is named by a link, under the link's name", async () => {
+      await symlink(join(tree, "src"), join(user.home, "named"));
+      await openshell(`sandbox upload box ${join(user.home, "named")}`, { env });
+      expect(await uploaded()).toEqual(["named/", "named/.gitignore", "named/kept.log", "named/main.ts"]);
+    });
+
     it("uploads nothing when git cannot be asked", async () => {
       const { code, stderr } = await openshell(`sandbox upload box ${tree}`, { env: { PATH: user.home } });
       expect([code, stderr]).toEqual([
@@ -575,6 +581,19 @@ describe("sandbox upload and download", () => {
         `openshell: ${tree} is in a git work tree, and git cannot say what of it is ignored: it is not on the PATH; --no-git-ignore uploads everything\n`,
       ]);
       expect(gateway.uploads.size).toBe(0);
+    });
+  });
+
+  it("refuses what is no file, and says what it left out of a directory", async () => {
+    expect(await openshell("sandbox upload box /dev/null")).toMatchObject({
+      code: 2,
+      stderr: "openshell: /dev/null is not a file or a directory, and nothing else is copied\n",
+    });
+    await mkdir(join(user.home, "tree"));
+    execFileSync("mkfifo", [join(user.home, "tree", "pipe")]);
+    expect(await openshell(`sandbox upload box ${join(user.home, "tree")}`)).toMatchObject({
+      code: 0,
+      stderr: "openshell: left out tree/pipe: not a file, directory or symbolic link\n",
     });
   });
 

@@ -1,5 +1,5 @@
 /** `openshell sandbox upload|download`. */
-import { stat } from "node:fs/promises";
+import { realpath, stat } from "node:fs/promises";
 import { basename, dirname, resolve } from "node:path";
 import { download, services, upload } from "../../boundary/index.ts";
 import { OpenShellError } from "../../common/errors.ts";
@@ -45,7 +45,10 @@ export async function uploadPath(
 ): Promise<void> {
   const { terminal, progress } = context;
   const address = { workspace: context.workspace, sandbox, serviceId: services.files };
-  const source = resolve(local);
+  const named = resolve(local);
+  // Followed here already: git is asked about what is uploaded, and the link is none of it. What is not there is told of below.
+  const source = await realpath(named).catch(() => named);
+  const name = basename(named) || "root";
   try {
     const keeps = gitIgnore ? await gitKeeps(source, terminal.env, terminal.signal) : undefined;
     const ignored = new Set<string>();
@@ -56,7 +59,7 @@ export async function uploadPath(
     };
     const channel = openRelay(client, address, terminal.signal);
     const progressOf = reporter(context, "uploading");
-    const summary = await upload(channel, { source, destination, only, progress: progressOf });
+    const summary = await upload(channel, { source, name, destination, only, progress: progressOf });
     progress.clear();
     warnOfSkipped(context, summary.skipped);
     warnOfIgnored(context, ignored);
