@@ -10,11 +10,12 @@ import {
   rename,
   rm,
   rmdir,
+  stat,
   symlink,
   unlink,
   utimes,
 } from "node:fs/promises";
-import { dirname, join, normalize, posix, sep } from "node:path";
+import { dirname, join, normalize, posix, resolve, sep } from "node:path";
 import { type Header, extract as tarExtract } from "tar-stream";
 import { OpenShellError } from "../common/errors.ts";
 import { explain, settled, type Tally, type TransferSummary } from "./_tar.ts";
@@ -82,8 +83,8 @@ class Extraction implements AsyncDisposable {
 
   static async begin(root: string, options: ExtractOptions): Promise<Extraction> {
     const staging = join(root, `.openshell-${randomBytes(6).toString("hex")}`);
-    await mkdir(staging, { mode: 0o700 }).catch((error: Error) => {
-      throw explain(Object.assign(error, { path: root }));
+    await mkdir(staging, { mode: 0o700 }).catch((error: NodeJS.ErrnoException) => {
+      throw unmakeable(root, error);
     });
     return new Extraction(root, staging, options);
   }
@@ -259,15 +260,46 @@ async function feed(chunks: AsyncIterable<Uint8Array>, archive: ReturnType<typeo
   archive.end(undefined);
 }
 
+/** The highest directory that was made, if any. Node's own `recursive` never comes back from /proc/new/deep. */
+async function makeDirectories(path: string): Promise<string | undefined> {
+  try {
+    await mkdir(path);
+    return path;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    // There already; systems differ in how they say so of a root.
+    if (code !== "ENOENT" && (await isDirectory(path))) return undefined;
+    if (code !== "ENOENT" || path === dirname(path)) throw error;
+    const first = await makeDirectories(dirname(path));
+    // Its parent was there, and yet it cannot be made.
+    if (first === undefined) throw error;
+    await mkdir(path);
+    return first;
+  }
+}
+
+function isDirectory(path: string): Promise<boolean> {
+  return stat(path).then(
+    (found) => found.isDirectory(),
+    () => false,
+  );
+}
+
+/** Why nothing can be made at `path`. A file system such as /proc says of a new name that it does not exist. */
+function unmakeable(path: string, error: NodeJS.ErrnoException): OpenShellError {
+  if (error.code !== "ENOENT") return explain(Object.assign(error, { path }));
+  return new OpenShellError("permission-denied", `nothing can be written at ${path}`, { cause: error });
+}
+
 /** The destination, made when missing, and what takes away again what was made of it unless it is kept. */
 async function makeRoot(destination: string) {
   let path: string;
   let first: string | undefined;
   try {
-    first = await mkdir(destination, { recursive: true });
+    first = await makeDirectories(resolve(destination));
     path = await realpath(destination);
   } catch (error) {
-    throw explain(error);
+    throw unmakeable(destination, error as NodeJS.ErrnoException);
   }
   let kept = first === undefined;
   return {

@@ -126,6 +126,34 @@ describe.skipIf(!isRoot)("files over the boundary", () => {
     expect((await supervisor.exec(["ls"])).stdout).not.toContain("deep");
   });
 
+  it("that are no files are refused by their name", async () => {
+    const channel = await supervisor.channel(services.files);
+    await expect(download(channel, { source: "/dev/zero", destination: local, name: "zero" })).rejects.toMatchObject({
+      code: "invalid-argument",
+      message: "/dev/zero is not a file or a directory, and nothing else is copied",
+    });
+  });
+
+  it("that the agent may not read are refused as such", async () => {
+    writeFileSync(join(local, "secret"), "x", { mode: 0o600 });
+    chmodSync(local, 0o755);
+    const channel = await supervisor.channel(services.files);
+    const source = join(local, "secret");
+    await expect(download(channel, { source, destination: join(local, "got") })).rejects.toMatchObject({
+      code: "permission-denied",
+      message: `${source} may not be read or written`,
+    });
+  });
+
+  it.each(["/proc", "/proc/new/deep"])("cannot be put into %s, where nothing can be made", async (destination) => {
+    writeFileSync(join(local, "small"), "x");
+    const channel = await supervisor.channel(services.files);
+    await expect(upload(channel, { source: join(local, "small"), destination })).rejects.toMatchObject({
+      code: "permission-denied",
+      message: `nothing can be written at ${destination}`,
+    });
+  });
+
   it("cannot be put where the agent may not write", async () => {
     writeFileSync(join(local, "big"), randomBytes(3_000_000));
     const channel = await supervisor.channel(services.files);

@@ -51,8 +51,9 @@ async function refuseTooLarge(destination: string, bytes: bigint | undefined): P
 async function freeBytes(path: string): Promise<bigint | undefined> {
   for (let at = path; ; at = dirname(at)) {
     try {
-      const { bavail, bsize } = await statfs(at, { bigint: true });
-      return bavail * bsize;
+      const { blocks, bavail, bsize } = await statfs(at, { bigint: true });
+      // One without blocks, such as /proc, does not count what it has.
+      return blocks === 0n ? undefined : bavail * bsize;
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "ENOENT" || at === dirname(at)) return undefined;
     }
