@@ -71,6 +71,18 @@ describe("why a Pod does not run: reason, whether it fails or waits, and the sen
       inInit({ exitCode: 73, message: "WorkspaceNotWritable: /openshell-workspace\n" }),
     ],
     [
+      "WorkspaceLost",
+      "failed",
+      "the workspace volume of this sandbox was deleted",
+      inInit({ exitCode: 73, message: "WorkspaceLost: the workspace volume of this sandbox was deleted" }),
+    ],
+    [
+      "WorkspaceLost",
+      "failed",
+      "it was deleted",
+      inInit({ exitCode: 73, message: "{}\nopenshell-runtime: WorkspaceLost: it was deleted\n" }),
+    ],
+    [
       "OutOfMemory",
       "failed",
       "container seed exceeded its memory limit and was killed",

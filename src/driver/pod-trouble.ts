@@ -1,4 +1,5 @@
 import type { Pod } from "../kube/index.ts";
+import { containers } from "../manifests/index.ts";
 import type { Reason } from "./reasons.ts";
 
 /** What keeps a Pod from running, or ended it. */
@@ -111,6 +112,9 @@ function endedTrouble({ name, state }: ContainerStatus, otherwise: Reason, isIni
   }
   const text = ended.message?.trim().split("\n").slice(-3).join(" ");
   const how = ended.signal ? `signal ${ended.signal}` : `exit code ${ended.exitCode}`;
+  // The runtime's own word, in the termination log or, where that cannot be written, in the last lines of the log.
+  const [, lost] = (name === containers.seed && /(?:^|openshell-runtime: )WorkspaceLost: (.+)$/.exec(text ?? "")) || [];
+  if (lost !== undefined) return { reason: "WorkspaceLost", message: lost };
   return { reason: otherwise, message: `container ${name} ended with ${how}${text ? `: ${text}` : ""}` };
 }
 

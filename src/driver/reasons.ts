@@ -102,6 +102,7 @@ export const reasons = {
     "waiting",
     "the cluster refuses the next supervisor of a workload that runs; it is asked again",
   ),
+  WorkspaceLost: entry(ready, "failed", "the workspace volume was deleted or replaced; no other one is used instead"),
 } as const satisfies Record<string, ReasonEntry>;
 
 export type Reason = keyof typeof reasons;

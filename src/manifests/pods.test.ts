@@ -102,8 +102,13 @@ describe("the workload Pod", () => {
     expect(spec.initContainers?.[1]?.command?.at(-1)).toBe("seed");
   });
 
-  test("seeds no more when the record says seeded", () => {
-    expect(workload({ generation: { seeded: true } }).initContainers?.map(({ name }) => name)).toEqual(["stage"]);
+  test("tells the seed when the record says that the workspace was seeded: an empty volume is not its own any more", () => {
+    const expectedBySeed = (seeded: boolean) => {
+      const seed = workload({ generation: { seeded } }).initContainers?.find(({ name }) => name === "seed");
+      return seed?.env?.find(({ name }) => name === "OPENSHELL_SEED_EXPECTED")?.value;
+    };
+    expect(expectedBySeed(false)).toBe("any");
+    expect(expectedBySeed(true)).toBe("seeded");
   });
 
   test("shows its Secret to stage only, and the volume's root to seed only", () => {

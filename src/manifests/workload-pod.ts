@@ -73,7 +73,8 @@ export function workloadPodTemplate(pair: PairProps): PodTemplate {
       ...(tolerations.length > 0 && { tolerations: tolerations as object[] }),
       ...(affinity !== undefined && { affinity: affinity as object }),
       ...(hostUsers !== undefined && { hostUsers }),
-      initContainers: [stage(pair), ...(generation.seeded ? [] : [seed(pair)])],
+      // Also when it was seeded: nobody else sees whether the volume is still the one that was.
+      initContainers: [stage(pair), seed(pair)],
       containers: [agent(pair)],
       volumes: podVolumes(pair),
     }),
@@ -124,7 +125,11 @@ function seed(pair: PairProps): ContainerProps {
     ...ofWorkloadImage(pair),
     name: containers.seed,
     command: [...node, "seed"],
-    env: envOf({ ...environment(pair), OPENSHELL_SEED_VOLUME: paths.workspaceRoot }),
+    env: envOf({
+      ...environment(pair),
+      OPENSHELL_SEED_VOLUME: paths.workspaceRoot,
+      OPENSHELL_SEED_EXPECTED: pair.generation.seeded ? "seeded" : "any",
+    }),
     resources: resourcesOf(initResources(pair)),
     volumeMounts: [runtimeMount(pair), { name: volumes.workspace, mountPath: paths.workspaceRoot }],
   };

@@ -29,8 +29,9 @@ let source: string;
 let volume: string;
 let synced: number;
 
-const run = () =>
+const run = (isExpected = false) =>
   seedWorkspace({
+    isExpected,
     source,
     volume,
     log,
@@ -79,6 +80,19 @@ describe("seeding", () => {
     rmSync(join(volume, "data/.bashrc"));
     await run();
     expect(existsSync(join(volume, "data/.bashrc"))).toBe(false);
+  });
+
+  it("of a workspace that was seeded before refuses another volume, and writes nothing to it", async () => {
+    await run();
+    await expect(run(true)).resolves.toMatchObject({ copied: 3 });
+    rmSync(volume, { recursive: true });
+    mkdirSync(volume);
+    await expect(run(true)).rejects.toMatchObject({
+      code: "failed-precondition",
+      details: { reason: "WorkspaceLost" },
+      message: expect.stringContaining("delete the sandbox and create it anew"),
+    });
+    expect(readdirSync(volume)).toEqual([]);
   });
 
   it("goes on after an interruption and never writes over what is there", async () => {

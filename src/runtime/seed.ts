@@ -38,16 +38,19 @@ export interface SeedOptions {
   readonly source: string;
   /** Root of the workspace volume. */
   readonly volume: string;
+  /** The workspace was seeded before: a volume that says otherwise is another one, and nothing is written to it. @default false */
+  readonly isExpected?: boolean;
   /** Puts everything written so far on disk. */
   readonly sync: (fd: number) => number;
   readonly log: Logger;
 }
 
-/** The init container in the workload image: gives an empty workspace what the image has in /sandbox. */
+/** The init container in the workload image: gives an empty workspace what the image has in /sandbox, and knows a lost one. */
 export async function seed(environment: NodeJS.ProcessEnv, log: Logger): Promise<number> {
   await seedWorkspace({
     source: environment.OPENSHELL_SEED_SOURCE ?? "/sandbox",
     volume: environment.OPENSHELL_SEED_VOLUME ?? "/openshell-workspace",
+    isExpected: environment.OPENSHELL_SEED_EXPECTED === "seeded",
     sync: loadNative().sync,
     log,
   });
@@ -57,13 +60,14 @@ export async function seed(environment: NodeJS.ProcessEnv, log: Logger): Promise
 /**
  * Copies the image's home into `data` of the volume, once. Can be interrupted anywhere and run again: every file appears whole or not at
  * all, what is there is never written over, and the sentinel comes last, when everything before it is on disk.
- * @throws failed-precondition `WorkspaceNotWritable`, resource-exhausted `WorkspaceFull`
+ * @throws failed-precondition `WorkspaceNotWritable` or `WorkspaceLost`, resource-exhausted `WorkspaceFull`
  */
 export async function seedWorkspace(options: SeedOptions): Promise<Sentinel> {
   const { volume, log } = options;
   const data = join(volume, dataName);
-  await prepare(volume, data);
   const done = await readSentinel(volume);
+  if (done === undefined && options.isExpected) throw lost();
+  await prepare(volume, data);
   if (done !== undefined) {
     log.info("the workspace is seeded already");
     return done;
@@ -207,6 +211,12 @@ async function writeSentinel(volume: string, sentinel: Sentinel, sync: (fd: numb
   } finally {
     await directory.close();
   }
+}
+
+function lost(): OpenShellError {
+  const message =
+    "the workspace volume of this sandbox was deleted or replaced: what is mounted was never seeded, and nothing was written to it. Bring the former volume back, or delete the sandbox and create it anew with an empty workspace";
+  return new OpenShellError("failed-precondition", message, { reason: "WorkspaceLost" });
 }
 
 function codeOf(error: unknown): string | undefined {
