@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { type FieldViolation, OpenShellError } from "../common/errors.ts";
-import { isQuantity, nearest } from "../config/index.ts";
+import { nearest, positiveQuantityPattern } from "../config/index.ts";
 import type { Toleration } from "../manifests/index.ts";
 
 /** What a caller may say in `driver_config`, where the operator allows it. Keys are snake_case; anything else is refused by its path. */
@@ -16,7 +16,9 @@ export interface DriverConfig {
 const quantity = z
   .union([z.string(), z.number()])
   .transform(String)
-  .refine(isQuantity, { error: 'a quantity such as "500m", "2" or "4Gi"' });
+  .refine((text) => positiveQuantityPattern.test(text), {
+    error: 'a quantity above zero such as "500m", "2" or "4Gi"; leave it out for the operator\'s default',
+  });
 const quantities = z.record(z.string().min(1), quantity);
 const objectName = z
   .string()

@@ -72,13 +72,19 @@ describe("a request", () => {
     ["a limit too small for runtime and agent", { memoryLimit: "64Mi" }, "template.resources.limits.memory"],
     ["a request above its limit", { cpuRequest: "2", cpuLimit: "1" }, "template.resources.requests.cpu"],
     ["a request above the operator's limit", { memoryRequest: "4Gi" }, "template.resources.requests.memory"],
+    ["a limit of zero", { cpuLimit: "0" }, "template.resources.limits.cpu"],
+    ["a request of zero in another notation", { memoryRequest: "0.0Gi" }, "template.resources.requests.memory"],
+    ["a request below zero", { cpuRequest: "-1" }, "template.resources.requests.cpu"],
     ["a limit alone", { cpuLimit: "2" }, undefined],
     ["a request alone", { cpuRequest: "100m" }, undefined],
   ])("%s", (_what, resources, field) => {
     const settings = testSettings({ workload_resources: { requests: {}, limits: { memory: "1Gi" } } });
     const run = () => sandboxSpecOf(sandbox({ template: { resources: resources as never } }), settings);
     if (field === undefined) expect(run()).toBeDefined();
-    else expect(fields(run)).toEqual([field]);
+    else {
+      expect(fields(run)).toEqual([field]);
+      expect(refusalOf(run).code).toBe("invalid-argument");
+    }
   });
 });
 
@@ -145,6 +151,11 @@ describe("driver_config", () => {
     [
       { containers: { agent: { resources: { limits: { memory: "lots" } } } } },
       `${root}.containers.agent.resources.limits.memory`,
+    ],
+    [{ containers: { agent: { resources: { limits: { cpu: 0 } } } } }, `${root}.containers.agent.resources.limits.cpu`],
+    [
+      { containers: { agent: { resources: { requests: { memory: "-1Gi" } } } } },
+      `${root}.containers.agent.resources.requests.memory`,
     ],
     [{ pod: { runtime_class_name: "Not A Name" } }, `${root}.pod.runtime_class_name`],
     [{ pod: [] }, `${root}.pod`],

@@ -1,11 +1,11 @@
 import { type FieldViolation, OpenShellError } from "../common/errors.ts";
 import {
   compareQuantities,
-  isQuantity,
   type KubernetesSettings,
   kubernetesSchema,
   mergeQuantities,
   minimumWorkloadMemory,
+  positiveQuantityPattern,
 } from "../config/index.ts";
 import { publicNamePattern, type SandboxSpec, sandboxIdPattern } from "../manifests/index.ts";
 import type { compute } from "../wire/index.ts";
@@ -146,9 +146,9 @@ function resourcesOf(
     if (text === "") continue;
     const [kind, name] = path.split(".") as ["requests" | "limits", string];
     problems.check(
-      isQuantity(text),
+      positiveQuantityPattern.test(text),
       `template.resources.${path}`,
-      `"${text}" is no quantity such as "500m", "2" or "4Gi"`,
+      `"${text}" is no quantity above zero such as "500m", "2" or "4Gi"; leave it out for the operator's default`,
     );
     asked[kind][name] = text;
   }
