@@ -2,7 +2,8 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { type GatewayChoice, resolveTarget } from "./connection.ts";
+import { OpenShellError } from "../common/errors.ts";
+import { explained, type GatewayChoice, resolveTarget } from "./connection.ts";
 import { configDirectory, GatewayDirectory, parseEndpoint } from "./gateways.ts";
 
 const prod = "https://gateway.example.com";
@@ -89,5 +90,27 @@ describe("a token", () => {
     await expect(sent({ gateway: "plain" })).rejects.toThrow(/is an endpoint without TLS/);
     await expect(sent({ gatewayInsecure: true })).rejects.toThrow(/is not to be verified/);
     await expect(sent({}, { OPENSHELL_GATEWAY_INSECURE: "1" })).rejects.toThrow(/is not to be verified/);
+  });
+});
+
+describe("a connection", () => {
+  const failed = async (message: string) =>
+    explained(new OpenShellError("unavailable", message), await resolveTarget({}, env));
+
+  it.each(["Connection dropped", "read ECONNRESET", "socket hang up"])(
+    "that was there and is lost (%s) says nothing of how the endpoint begins",
+    async (message) => {
+      expect(await failed(message)).toMatchObject({
+        code: "unavailable",
+        message: `the connection to the gateway "prod" at ${prod} was lost; is the gateway running, and the port forward to it open?`,
+      });
+    },
+  );
+
+  it("that never was asks how the endpoint begins", async () => {
+    const message = "No connection established. Last error: Error: read ECONNRESET";
+    expect(await failed(message)).toMatchObject({
+      message: expect.stringMatching(/^cannot reach .*: the connection was closed; does its endpoint begin with https/),
+    });
   });
 });

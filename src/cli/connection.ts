@@ -224,11 +224,18 @@ export function explained(error: unknown, target: Target): unknown {
     return new OpenShellError("deadline-exceeded", message, { cause: error });
   }
   if (!hasCode(error, "unavailable")) return error;
-  const why = connectionFailures.find(({ pattern }) => pattern.test(error.message));
-  if (why === undefined) return error;
   const where = `the gateway "${target.name}" at ${target.endpoint.url}`;
+  const why = connectionFailures.find(({ pattern }) => pattern.test(error.message));
+  if (why === undefined) {
+    if (!connectionLost.test(error.message)) return error;
+    const message = `the connection to ${where} was lost; is the gateway running, and the port forward to it open?`;
+    return new OpenShellError("unavailable", message, { cause: error });
+  }
   return new OpenShellError("unavailable", `cannot reach ${where}: ${why.sentence}`, { cause: error });
 }
+
+/** Of a connection that was there. */
+const connectionLost = /ECONNRESET|EPIPE|socket hang up|Protocol error|Connection dropped/i;
 
 const connectionFailures: readonly { readonly pattern: RegExp; readonly sentence: string }[] = [
   {
@@ -263,7 +270,8 @@ const connectionFailures: readonly { readonly pattern: RegExp; readonly sentence
     sentence: "it does not speak TLS; its endpoint begins with http://",
   },
   {
-    pattern: /ECONNRESET|socket hang up|Protocol error|No connection established|Connection dropped/i,
+    // The transport's words for a connection that never was; a wrong scheme shows in no other.
+    pattern: /No connection established/i,
     sentence: "the connection was closed; does its endpoint begin with https:// (TLS) or http:// (none)?",
   },
 ];
