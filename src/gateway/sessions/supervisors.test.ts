@@ -53,6 +53,20 @@ describe("a supervisor's session", () => {
     expect(store.sessions.bySandbox(id)?.connected).toBe(false);
   });
 
+  it("ends with a stop, which a command that ran is told of", async () => {
+    await using test = await TestGateway.start();
+    const begun = Promise.withResolvers<void>();
+    const { supervisor } = await ready(test, "one", {}, async (channel) => {
+      for await (const _ of channel.readable) begun.resolve();
+    });
+    const running = exec(test, "one", "x").catch((error: unknown) => error);
+    await begun.promise;
+    await test.client.stopSandbox(about("one"));
+    // As its Pod ends.
+    await supervisor[Symbol.asyncDispose]();
+    expect(await running).toMatchObject({ code: "failed-precondition", message: "the sandbox was stopped" });
+  });
+
   it("hears of no relay's end that its messages say themselves", async () => {
     await using test = await TestGateway.start();
     const { supervisor } = await ready(test, "one");

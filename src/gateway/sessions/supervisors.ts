@@ -150,8 +150,15 @@ export class Supervisors {
     const registration = this.#registrations.get(sandboxId);
     if (registration?.connection !== number) return;
     this.#registrations.set(sandboxId, release(registration, number));
-    this.relays.abandon(sandboxId, new OpenShellError("unavailable", "the sandbox's supervisor was lost"));
+    this.relays.abandon(sandboxId, this.#whyClosed(sandboxId));
     this.#options.sandboxes.setSession(sandboxId, lostSession);
+  }
+
+  /** A supervisor goes with its Pod when the sandbox is stopped, which whoever uses it is to know. */
+  #whyClosed(sandboxId: string): OpenShellError {
+    return this.#options.sandboxes.byId(sandboxId)?.lifecycle.desired === "stopped"
+      ? new OpenShellError("failed-precondition", "the sandbox was stopped")
+      : new OpenShellError("unavailable", "the sandbox's supervisor was lost");
   }
 
   async *#run(
