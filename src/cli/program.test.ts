@@ -387,6 +387,13 @@ describe("sandbox list, get, stop, start, delete", () => {
     expect(await openshell("sandbox get nobody")).toMatchObject({ code: 3, stdout: "" });
   });
 
+  it("shows the operator's image as the default, and no name for it as data", async () => {
+    gateway.put("box", "READY");
+    expect((await openshell("sandbox list")).stdout).toMatch(/^box +READY +\S+ +\(default\)/m);
+    expect((await openshell("sandbox get box")).stdout).toMatch(/^Image: +\(default\)$/m);
+    expect(JSON.parse((await openshell("sandbox get box -o json")).stdout)).toMatchObject({ image: "" });
+  });
+
   it("waits until a sandbox has stopped, and until it runs again", async () => {
     gateway.put("box", "READY");
     expect((await openshell("sandbox stop box")).stdout).toContain("STOPPED");

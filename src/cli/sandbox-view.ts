@@ -86,9 +86,14 @@ export function sandboxColumns(now: Date, withWorkspace: boolean): Column<Sandbo
     { heading: "NAME", cell: (one) => one.name },
     { heading: "PHASE", cell: (one) => one.phase },
     { heading: "AGE", cell: (one) => ageText(one.created_at, now) },
-    { heading: "IMAGE", cell: (one) => one.image },
+    { heading: "IMAGE", cell: imageText },
     { heading: "REASON", cell: (one) => (settled.includes(one.phase) ? "" : reasonsOf(one)) },
   ];
+}
+
+/** A sandbox that names no image has the operator's, which the gateway does not tell. */
+function imageText({ image }: SandboxData): string {
+  return image === "" ? "(default)" : image;
 }
 
 /** Lines of `sandbox get`. */
@@ -103,7 +108,7 @@ export function sandboxProperties(one: SandboxData): (readonly [string, string])
     ["Id", one.id],
     ["Phase", one.phase],
     ["Created", one.created_at ?? ""],
-    ["Image", one.image],
+    ["Image", imageText(one)],
     ["Command", one.command.join(" ")],
     ["Pod", one.agent_pod],
     ["Exit code", one.exit_code === null ? "" : String(one.exit_code)],
