@@ -149,6 +149,11 @@ describe("a sandbox", () => {
     expect(await openshell(`sandbox ${command}`)).toEqual([2, `the argument ${word} is empty`]);
   });
 
+  it("is sent no word of more than 32 KiB, which is counted as it was typed", async () => {
+    const sentence = "command[3]: word 4 of the command has more than 32 KiB";
+    expect(await openshell(`sandbox exec nobody -- sh -c true ${"x".repeat(32_769)}`)).toEqual([125, sentence]);
+  });
+
   it("that does not serve says in which phase it is, and why", async () => {
     await open.client.createSandbox({ workspaceScope: inDefault, name: "waits" });
     const sentence = "sandbox is not ready: it is PROVISIONING (";

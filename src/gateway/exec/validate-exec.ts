@@ -25,8 +25,9 @@ export function validateExec(request: openshell.ExecSandboxRequest): void {
   violations.check(command.length > 0 && command[0] !== "", "command", "names no program");
   violations.check(command.length <= limits.arguments, "command", "has more than 1024 arguments");
   for (const [index, argument] of command.entries()) {
-    violations.check(bytes(argument) <= limits.argumentBytes, `command[${index}]`, "has more than 32 KiB");
-    violations.check(!argument.includes("\0"), `command[${index}]`, "holds NUL");
+    const word = `word ${index + 1} of the command`;
+    violations.check(bytes(argument) <= limits.argumentBytes, `command[${index}]`, `${word} has more than 32 KiB`);
+    violations.check(!argument.includes("\0"), `command[${index}]`, `${word} holds NUL`);
   }
   const total = command.reduce((sum, argument) => sum + bytes(argument), 0);
   violations.check(total <= limits.commandBytes, "command", "takes more than 256 KiB in all");
