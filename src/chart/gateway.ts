@@ -32,6 +32,7 @@ import {
   secretVolume,
   unlessEmpty,
 } from "./pods.ts";
+import { ServiceAccount } from "./service-account.ts";
 import type { ChartValues } from "./values-schema.ts";
 
 const hasTls = not(values.server.disableTls);
@@ -55,21 +56,15 @@ export class GatewayConfigMap extends Construct {
 }
 
 /** The ServiceAccount that the driver's rights are bound to. */
-export class GatewayServiceAccount extends Construct {
+export class GatewayServiceAccount extends ServiceAccount {
   constructor(scope: Construct, id: string) {
-    super(scope, id);
-    new HelmObject<k8s.KubeServiceAccountProps>(this, "service-account", {
-      apiVersion: "v1",
-      kind: "ServiceAccount",
+    super(scope, id, {
       when: values.serviceAccount.create,
-      manifest: {
-        metadata: {
-          name: render(names.gatewayServiceAccount),
-          namespace,
-          labels,
-          annotations: unlessEmpty(values.serviceAccount.annotations),
-        },
-        automountServiceAccountToken: false,
+      metadata: {
+        name: render(names.gatewayServiceAccount),
+        namespace,
+        labels,
+        annotations: unlessEmpty(values.serviceAccount.annotations),
       },
     });
   }

@@ -9,6 +9,7 @@ import { effective } from "./gateway-toml.ts";
 import { and, call, HelmObject, helm, not, notEqual, or, render, text, toJson } from "./layer/index.ts";
 import { fullname, names, objectLabels, sandboxNamespace } from "./names.ts";
 import { unlessEmpty } from "./pods.ts";
+import { ServiceAccount } from "./service-account.ts";
 
 const labels = objectLabels("sandbox");
 const { resourceQuota, limitRange, admissionPolicy } = values;
@@ -83,21 +84,15 @@ export const sandboxMetadata = {
 } as const;
 
 /** The ServiceAccount of both Pods of a pair. Nothing is bound to it. */
-export class SandboxServiceAccount extends Construct {
+export class SandboxServiceAccount extends ServiceAccount {
   constructor(scope: Construct, id: string) {
-    super(scope, id);
-    new HelmObject<k8s.KubeServiceAccountProps>(this, "service-account", {
-      apiVersion: "v1",
-      kind: "ServiceAccount",
+    super(scope, id, {
       when: values.sandboxServiceAccount.create,
-      manifest: {
-        metadata: {
-          name: render(names.sandboxServiceAccount),
-          namespace: render(sandboxNamespace),
-          labels,
-          annotations: unlessEmpty(values.sandboxServiceAccount.annotations),
-        },
-        automountServiceAccountToken: false,
+      metadata: {
+        name: render(names.sandboxServiceAccount),
+        namespace: render(sandboxNamespace),
+        labels,
+        annotations: unlessEmpty(values.sandboxServiceAccount.annotations),
       },
     });
   }

@@ -21,6 +21,7 @@ import {
   text,
 } from "../layer/index.ts";
 import { unlessEmpty } from "../pods.ts";
+import { ServiceAccount } from "../service-account.ts";
 import { jsonSchemaFile, valuesFile } from "../values-yaml.ts";
 import { prepare, prepareHelper, values, workspaceDefaults, workspaceValuesSchema } from "./values.ts";
 
@@ -45,21 +46,15 @@ function withGatewayId(name: string): string {
 }
 
 /** The ServiceAccount of both Pods of a pair. Nothing is bound to it. */
-class SandboxAccount extends Construct {
+class SandboxAccount extends ServiceAccount {
   constructor(scope: Construct, id: string) {
-    super(scope, id);
-    new HelmObject<k8s.KubeServiceAccountProps>(this, "service-account", {
-      apiVersion: "v1",
-      kind: "ServiceAccount",
+    super(scope, id, {
       when: values.serviceAccount.create,
-      manifest: {
-        metadata: {
-          name: render(values.serviceAccount.name),
-          namespace,
-          labels,
-          annotations: unlessEmpty(values.serviceAccount.annotations),
-        },
-        automountServiceAccountToken: false,
+      metadata: {
+        name: render(values.serviceAccount.name),
+        namespace,
+        labels,
+        annotations: unlessEmpty(values.serviceAccount.annotations),
       },
     });
   }
