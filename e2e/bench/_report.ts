@@ -25,6 +25,13 @@ export function median(numbers: readonly number[]): number {
   return sorted.length % 2 === 1 ? (sorted[middle] ?? 0) : ((sorted[middle - 1] ?? 0) + (sorted[middle] ?? 0)) / 2;
 }
 
+/** Milliseconds that `run` takes. */
+export async function timed(run: () => Promise<unknown>): Promise<number> {
+  const before = performance.now();
+  await run();
+  return performance.now() - before;
+}
+
 /** Prints a report: JSON for programs on standard output, Markdown for people on standard error. With a directory also `NAME.json` and `NAME.md`. */
 export function publish(name: string, report: unknown, markdown: string, directory?: string): void {
   const json = `${JSON.stringify(report, null, 2)}\n`;

@@ -31,7 +31,7 @@ import { selectProvider } from "../cluster/select.ts";
 import { GatewayAccess } from "../support/gateway-access.ts";
 import { imageValues, install, releaseNamed } from "../support/release.ts";
 import { TestSandbox } from "../support/test-sandbox.ts";
-import { machine, machineLine, median, publish } from "./_report.ts";
+import { machine, machineLine, median, publish, timed } from "./_report.ts";
 
 const { values } = parseArgs({
   options: {
@@ -66,12 +66,6 @@ const gateway = await GatewayAccess.open(kubeconfig, release);
 interface Life {
   readonly createMs: number;
   readonly deleteMs: number;
-}
-
-async function timed(run: () => Promise<unknown>): Promise<number> {
-  const before = performance.now();
-  await run();
-  return performance.now() - before;
 }
 
 const create = () =>

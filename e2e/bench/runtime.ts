@@ -14,7 +14,7 @@ import { parseArgs } from "node:util";
 import { bundle } from "../../images/bundles.ts";
 import { type ExecInputEvent, runExec, services } from "../../src/boundary/index.ts";
 import { isRoot, RuntimeProcess, type TestSupervisor } from "../../src/runtime/_driver.ts";
-import { machine, machineLine, publish } from "./_report.ts";
+import { machine, machineLine, publish, timed } from "./_report.ts";
 
 const { values } = parseArgs({
   options: {
@@ -32,12 +32,6 @@ interface Measure {
   readonly name: string;
   readonly unit: "ms" | "MiB" | "MiB/s";
   readonly samples: readonly number[];
-}
-
-async function timed(run: () => Promise<unknown>): Promise<number> {
-  const before = performance.now();
-  await run();
-  return performance.now() - before;
 }
 
 async function repeated(count: number, run: () => Promise<unknown>): Promise<number[]> {

@@ -2,8 +2,10 @@ import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { KubeObject } from "../../src/kube/index.ts";
 import { Conformance } from "../support/conformance.ts";
+import { evict } from "../support/evict.ts";
 import { failed, failureOf, said } from "../support/outcome.ts";
 import { podQuota } from "../support/pod-quota.ts";
+import { runtimeClass } from "../support/runtime-class.ts";
 import { TestSandbox } from "../support/test-sandbox.ts";
 import { phase, reason } from "../support/waits.ts";
 
@@ -31,6 +33,17 @@ async function timed<T>(work: () => Promise<T>): Promise<readonly [T, number]> {
 
 /** What the cluster knows, a sandbox says within these. The machine of a test may be slow; the bound is still far from a timeout. */
 const soonMs = 15_000;
+
+/** A start is refused for as long as the driver has not seen what hindered it go. */
+async function startsAgain(sandbox: TestSandbox): Promise<void> {
+  const start = () =>
+    sandbox.start().then(
+      () => true,
+      () => false,
+    );
+  await expect.poll(start, { timeout: soonMs }).toBe(true);
+  await sandbox.ready();
+}
 
 describe("a sandbox that cannot run says why, at once", () => {
   it("QuotaExceeded: the supervisor is refused, and the call says it; nothing is left", async () => {
@@ -104,8 +117,8 @@ describe("a sandbox that cannot run says why, at once", () => {
 
   it("RuntimeClassNotFound: a start is refused while the class is gone, leaves no Pod, and works once it is back", async () => {
     const name = `conformance-${randomBytes(3).toString("hex")}`;
-    const runtimeClass = { apiVersion: "node.k8s.io/v1", kind: "RuntimeClass", metadata: { name }, handler: "runc" };
-    const first = await suite.applied(runtimeClass);
+    const missing = runtimeClass(name, "runc");
+    const first = await suite.applied(missing);
     await using sandbox = await suite.create({ runtimeClass: name });
     await sandbox.ready();
     await sandbox.stop();
@@ -117,18 +130,8 @@ describe("a sandbox that cannot run says why, at once", () => {
     );
     expect(text).toMatch(new RegExp(`RuntimeClass "${name}" (not found|does not exist)`));
     expect(suite.podsOf(sandbox)).toEqual([]);
-    await using _again = await suite.applied(runtimeClass);
-    await expect
-      .poll(
-        () =>
-          sandbox.start().then(
-            () => true,
-            () => false,
-          ),
-        { timeout: soonMs },
-      )
-      .toBe(true);
-    await sandbox.ready();
+    await using _again = await suite.applied(missing);
+    await startsAgain(sandbox);
   });
 });
 
@@ -160,30 +163,13 @@ describe("a sandbox that runs is ended, by name, when", () => {
     } finally {
       await applied[Symbol.asyncDispose]();
     }
-    await expect
-      .poll(
-        () =>
-          sandbox.start().then(
-            () => true,
-            () => false,
-          ),
-        { timeout: soonMs },
-      )
-      .toBe(true);
-    await sandbox.ready();
+    await startsAgain(sandbox);
   });
 
   it("its workload is evicted (Evicted)", async () => {
     await using sandbox = await suite.create();
     await sandbox.ready();
-    const { metadata } = (await suite.pair(sandbox)).workload;
-    const eviction = {
-      apiVersion: "policy/v1",
-      kind: "Eviction",
-      metadata: { name: metadata.name, namespace: metadata.namespace },
-    };
-    const path = `/api/v1/namespaces/${metadata.namespace}/pods/${metadata.name}/eviction`;
-    await suite.kubectl(["create", "--raw", path, "-f", "-"], { input: JSON.stringify(eviction) });
+    await evict(suite, (await suite.pair(sandbox)).workload);
     const seen = await sandbox.until(failed(soonMs));
     expect(said(seen)).toMatch(
       /WorkloadReady Evicted: the workload Pod \(node \S+\) was evicted through the eviction API/,

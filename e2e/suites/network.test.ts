@@ -2,8 +2,8 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type NetworkPolicy, services } from "../../src/kube/index.ts";
 import { containers, labels, paths, ports } from "../../src/manifests/names.ts";
 import { Conformance, tables } from "../support/conformance.ts";
+import { failed } from "../support/outcome.ts";
 import { ProbePod, temporaryNamespace } from "../support/probe-pod.ts";
-import { phase } from "../support/waits.ts";
 
 let suite: Conformance;
 
@@ -114,9 +114,9 @@ describe("a namespace whose fence does not hold", () => {
   it("fails a sandbox by name when a foreign policy opens the workload's egress", async () => {
     await using _open = await suite.applied(openEgress("someone-elses"));
     await using sandbox = await suite.create();
-    const failed = await sandbox.until({ ...phase("ERROR", 60_000), test: (now) => phase("ERROR").test(now) === true });
-    expect((failed.status?.conditions ?? []).map(({ reason }) => reason)).toContain("ForeignNetworkPolicy");
-    expect((failed.status?.conditions ?? []).map(({ message }) => message).join()).toContain("someone-elses");
+    const ended = await sandbox.until(failed(60_000));
+    expect((ended.status?.conditions ?? []).map(({ reason }) => reason)).toContain("ForeignNetworkPolicy");
+    expect((ended.status?.conditions ?? []).map(({ message }) => message).join()).toContain("someone-elses");
   });
 
   it("is noticed by the probe when packets really get out, before any agent process ran", async () => {
@@ -125,8 +125,8 @@ describe("a namespace whose fence does not hold", () => {
     await using stack = new AsyncDisposableStack();
     stack.use(open);
     const sandbox = stack.use(await suite.create({ command: ["sh", "-c", "echo ran >> /sandbox/ran; sleep 1000"] }));
-    const failed = await sandbox.until({ ...phase("ERROR", 90_000), test: (now) => phase("ERROR").test(now) === true });
-    expect((failed.status?.conditions ?? []).map(({ reason }) => reason)).toContain("NetworkPolicyNotEnforced");
+    const ended = await sandbox.until(failed(90_000));
+    expect((ended.status?.conditions ?? []).map(({ reason }) => reason)).toContain("NetworkPolicyNotEnforced");
 
     // The volume outlives the generation: the first line in the file is that of the run behind the closed fence.
     await open[Symbol.asyncDispose]();

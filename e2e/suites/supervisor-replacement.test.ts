@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Conformance, type Pair, tables } from "../support/conformance.ts";
 import { CountingSandbox } from "../support/counting-sandbox.ts";
+import { evict } from "../support/evict.ts";
 import { failed, said } from "../support/outcome.ts";
 import { podQuota } from "../support/pod-quota.ts";
 import { reason } from "../support/waits.ts";
@@ -20,12 +21,7 @@ const pod = ({ supervisor }: Pair) => ["-n", suite.release.sandboxNamespace, "po
 const losses: Readonly<Record<string, (pair: Pair) => Promise<unknown>>> = {
   "is deleted": (pair) => suite.kubectl(["delete", ...pod(pair)]),
   "is deleted without grace": (pair) => suite.kubectl(["delete", "--grace-period=0", "--force", ...pod(pair)]),
-  "is evicted through the API, as a drain does": async ({ supervisor: { metadata } }) => {
-    const { name, namespace } = metadata;
-    const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace } };
-    const path = `/api/v1/namespaces/${namespace}/pods/${name}/eviction`;
-    await suite.kubectl(["create", "--raw", path, "-f", "-"], { input: JSON.stringify(eviction) });
-  },
+  "is evicted through the API, as a drain does": ({ supervisor }) => evict(suite, supervisor),
   "is deleted while the gateway is down": async (pair) => {
     const gateway = ["-n", suite.release.namespace, "statefulset", suite.release.name];
     await suite.kubectl(["scale", "--replicas=0", ...gateway]);

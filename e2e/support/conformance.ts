@@ -19,7 +19,7 @@ import {
   sandboxes,
 } from "../../src/kube/index.ts";
 import { labels } from "../../src/manifests/names.ts";
-import { kubectl, kubectlAttempt } from "../cluster/clients.ts";
+import { deleteObjects, kubectl, kubectlAttempt } from "../cluster/clients.ts";
 import type { Outcome, RunOptions } from "../cluster/exec.ts";
 import type { ClusterProvider } from "../cluster/provider.ts";
 import { selectProvider } from "../cluster/select.ts";
@@ -184,8 +184,7 @@ export class Conformance implements AsyncDisposable {
   async applied(...objects: readonly (KubeObject & object)[]): Promise<AsyncDisposable> {
     const list = JSON.stringify({ apiVersion: "v1", kind: "List", items: objects });
     await this.kubectl(["apply", "-f", "-"], { input: list });
-    const remove = ["delete", "--ignore-not-found", "--wait", "--timeout=90s", "-f", "-"];
-    return { [Symbol.asyncDispose]: async () => void (await this.kubectl(remove, { input: list })) };
+    return { [Symbol.asyncDispose]: () => deleteObjects(this.kubeconfig, objects) };
   }
 }
 
