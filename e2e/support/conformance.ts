@@ -172,8 +172,9 @@ export class Conformance implements AsyncDisposable {
     await this.gateway.reconnect();
   }
 
+  /** Ends before the test that waits for it does, so that what the test made is taken away again. */
   kubectl(args: readonly string[], options: RunOptions = {}): Promise<string> {
-    return kubectl(this.kubeconfig, args, options);
+    return kubectl(this.kubeconfig, args, { timeoutMs: 120_000, ...options });
   }
 
   kubectlAttempt(args: readonly string[], options: RunOptions = {}): Promise<Outcome> {
