@@ -159,6 +159,7 @@ describeWithHelm("a rendered chart", () => {
             "--ca=/etc/openshell-tls/authority/ca.crt",
             "--namespace=openshell-sandboxes",
             "--gateway-id=openshell",
+            "--workspace-mode=shared",
           ],
         },
       ],
@@ -171,6 +172,31 @@ describeWithHelm("a rendered chart", () => {
     expect(find(objects, "NetworkPolicy", "openshell-test-fence").spec.egress).toHaveLength(2);
     const without = render(program, { values: { selfTest: { enabled: false } } });
     expect(without.filter(isTest)).toEqual([]);
+  });
+
+  it("tells `helm test` the workspace mode, and gives it the list of namespaces that the gateway reads", () => {
+    const podOf = (driver: object, more: object = {}) => {
+      const values = { gatewayConfig: { "openshell.drivers.kubernetes": driver }, ...more };
+      return find(render(program, { values }), "Pod", "openshell-test").spec;
+    };
+    const modeArgs = (pod: ReturnType<typeof podOf>) =>
+      pod.containers[0].args.filter((argument: string) => /^--(workspace|operator)/.test(argument));
+    expect(modeArgs(podOf({ workspace_mode: "managed" }))).toEqual(["--workspace-mode=managed"]);
+    const label = { workspace_mode: "operator", operator_namespace_label: "team=a" };
+    expect(modeArgs(podOf(label))).toEqual(["--workspace-mode=operator", "--operator-namespace-label=team=a"]);
+    const file = "/etc/workspaces/namespaces.json";
+    const mount = (name: string, mountPath: string) => ({ name, mountPath });
+    const mounted = podOf(
+      { workspace_mode: "operator", operator_namespace_file: file },
+      {
+        extraVolumes: ["other", "list"].map((name) => ({ name, configMap: { name } })),
+        extraVolumeMounts: [mount("other", "/etc/work"), mount("list", "/etc/workspaces/")],
+      },
+    );
+    expect(modeArgs(mounted)).toEqual(["--workspace-mode=operator", `--operator-namespace-file=${file}`]);
+    const namesOf = (entries: readonly { name: string }[]) => entries.map(({ name }) => name);
+    expect(namesOf(mounted.containers[0].volumeMounts)).toEqual(["authority", "list"]);
+    expect(namesOf(mounted.volumes)).toEqual(["authority", "list"]);
   });
 
   it("keeps every Pod within Pod Security `restricted`, in every preset", () => {

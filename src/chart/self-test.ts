@@ -1,15 +1,34 @@
 import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
-import { values } from "./_values.ts";
-import { gatewayId } from "./gateway-toml.ts";
+import { once, values } from "./_values.ts";
+import { effective, gatewayId } from "./gateway-toml.ts";
 import { images, pullPolicy } from "./images.ts";
-import { HelmObject, helm, not, optional, render, text } from "./layer/index.ts";
+import {
+  and,
+  call,
+  type Expr,
+  each,
+  forEach,
+  HelmObject,
+  helm,
+  not,
+  optional,
+  render,
+  text,
+  variable,
+  when,
+} from "./layer/index.ts";
 import { fullname, names, objectLabels, sandboxNamespace, secretName, secrets, selectorLabels } from "./names.ts";
 import { containerSecurity, placement, podSecurity, port, resources } from "./pods.ts";
 
 const namespace = render(helm.releaseNamespace);
 const authority = "/etc/openshell-tls/authority";
 const hasTls = not(values.server.disableTls);
+
+const driver = "openshell.drivers.kubernetes";
+const mode = effective<string>(`${driver}.workspace_mode`);
+const operatorLabel = effective<string>(`${driver}.operator_namespace_label`);
+const operatorFile = effective<string>(`${driver}.operator_namespace_file`);
 
 function testHook(weight: number, deletePolicy: string): Record<string, string> {
   return {
@@ -19,6 +38,33 @@ function testHook(weight: number, deletePolicy: string): Record<string, string> 
   };
 }
 
+/** Whether an operator's mount holds the list of namespaces: the test reads the file that the gateway reads. */
+const holdsList = (mount: Expr<Record<string, unknown>>) => {
+  const path = call<string>("trimSuffix", "/", call("toString", call("get", mount, "mountPath")));
+  return and(operatorFile, call("hasPrefix", text`${path}/`, text`${operatorFile}/`));
+};
+
+const found = variable<readonly unknown[]>("listVolumes", call("list"));
+const listVolumes = once("listVolumes", found, [
+  found.declaration,
+  forEach<number, Record<string, unknown>>(values.extraVolumeMounts, (mount) => [
+    when(holdsList(mount), [found.assign(call("append", found, call("get", mount, "name")))]),
+  ]),
+]);
+
+const isListVolume = (volume: Expr<Record<string, unknown>>) => call("has", call("get", volume, "name"), listVolumes);
+/** An entry of a list of values as the entry of a manifest. */
+const of = <T>(entry: Expr<Record<string, unknown>>) => render(entry) as unknown as T;
+
+/** What the Pod that reviews rights is told of the settings. */
+const review = [
+  render(text`--namespace=${sandboxNamespace}`),
+  render(text`--gateway-id=${gatewayId}`),
+  render(text`--workspace-mode=${mode}`),
+  optional(operatorLabel, render(text`--operator-namespace-label=${operatorLabel}`)),
+  optional(operatorFile, render(text`--operator-namespace-file=${operatorFile}`)),
+];
+
 /**
  * `helm test`. One Pod, as the gateway's ServiceAccount, asks for the gateway's health and certificate and reviews the driver's rights. Another
  * one, which a NetworkPolicy lets reach the gateway's port and nothing else, shows that the cluster enforces policies: the gateway's health
@@ -27,12 +73,7 @@ function testHook(weight: number, deletePolicy: string): Record<string, string> 
 export class GatewaySelfTest extends Construct {
   constructor(scope: Construct, id: string) {
     super(scope, id);
-    this.pod(
-      "pod",
-      "test",
-      [render(text`--namespace=${sandboxNamespace}`), render(text`--gateway-id=${gatewayId}`)],
-      true,
-    );
+    this.pod("pod", "test", review, true);
     this.fencePolicy();
     this.directService();
     const direct = text`${fullname}-test.${helm.releaseNamespace}.svc.cluster.local`;
@@ -75,7 +116,12 @@ export class GatewaySelfTest extends Construct {
               ],
               resources: resources(values.pkiInitJob.resources),
               securityContext: containerSecurity,
-              volumeMounts: [optional(hasTls, { name: "authority", mountPath: authority, readOnly: true })],
+              volumeMounts: [
+                optional(hasTls, { name: "authority", mountPath: authority, readOnly: true }),
+                ...(asGateway
+                  ? [each(values.extraVolumeMounts, (mount) => optional(holdsList(mount), of<k8s.VolumeMount>(mount)))]
+                  : []),
+              ],
             },
           ],
           volumes: [
@@ -89,6 +135,9 @@ export class GatewaySelfTest extends Construct {
                 items: [{ key: "ca.crt", path: "ca.crt" }],
               },
             }),
+            ...(asGateway
+              ? [each(values.extraVolumes, (volume) => optional(isListVolume(volume), of<k8s.Volume>(volume)))]
+              : []),
           ],
         },
       },

@@ -1,11 +1,10 @@
-import { readFile } from "node:fs/promises";
-import { z } from "zod";
 import { sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { type Informer, type Live, type Namespace, namespaces } from "../kube/index.ts";
 import { maxPublicNameLength, publicNamePattern } from "../manifests/index.ts";
 import { isGone } from "./namespace-end.ts";
+import { namespacesInFile } from "./namespace-list.ts";
 import { requireRights, type WorkspacesOptions } from "./workspaces.ts";
 
 /** The namespaces that an operator has given to this gateway; the list changes while it runs. */
@@ -75,8 +74,6 @@ export class LabelledNamespaces implements AllowedNamespaces {
 
 /** A mounted ConfigMap changes by the exchange of a link, which no watch of the file sees everywhere. */
 const readEveryMs = 5_000;
-
-const listOfNames = z.array(z.string().regex(/^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/));
 
 /** `operator_namespace_file`: a JSON array of names. */
 export class NamespacesFromFile implements AllowedNamespaces {
@@ -149,14 +146,6 @@ export class NamespacesFromFile implements AllowedNamespaces {
   }
 
   async #read(): Promise<string[]> {
-    try {
-      return this.#possible(listOfNames.parse(JSON.parse(await readFile(this.#path, "utf8"))));
-    } catch (error) {
-      throw new OpenShellError(
-        "failed-precondition",
-        `operator_namespace_file ${this.#path} is no JSON array of names of namespaces, such as ["team-a", "team-b"]`,
-        { cause: error },
-      );
-    }
+    return this.#possible(await namespacesInFile(this.#path));
   }
 }

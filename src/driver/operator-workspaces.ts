@@ -1,11 +1,11 @@
 import { deadline } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { isForbidden, namespaces, serviceAccounts } from "../kube/index.ts";
-import { workspaceNamespacePermissions, workspaceRoleName } from "../manifests/index.ts";
+import { workspaceRoleName } from "../manifests/index.ts";
 import { type AllowedNamespaces, LabelledNamespaces, NamespacesFromFile } from "./allowed-namespaces.ts";
 import { PatientFollow } from "./patient-follow.ts";
 import type { NamespaceFacts } from "./request.ts";
-import { deniedRights } from "./self-review.ts";
+import { deniedRights, operatorNamespacePermissions } from "./self-review.ts";
 import { factsOfNamespace, listed, type Workspaces, type WorkspacesOptions } from "./workspaces.ts";
 
 const readyWithinMs = 20_000;
@@ -111,12 +111,8 @@ export class OperatorWorkspaces implements Workspaces {
   async #missingIn(namespace: string, signal: AbortSignal): Promise<string[]> {
     const { client, gatewayId, settings } = this.#options;
     const account = settings.service_account_name;
-    // Whether the account is there is told by looking; that it may be made is a managed namespace's matter.
-    const needed = workspaceNamespacePermissions.map((permission) =>
-      permission.resources.includes("serviceaccounts") ? { ...permission, verbs: ["get"] as const } : permission,
-    );
     const [denied, found] = await Promise.all([
-      deniedRights(client, needed, gatewayId, namespace, signal),
+      deniedRights(client, operatorNamespacePermissions, gatewayId, namespace, signal),
       client.find(serviceAccounts, namespace, account, { signal }).catch((error: unknown) => {
         if (isForbidden(error)) return undefined;
         throw error;

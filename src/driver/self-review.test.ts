@@ -1,6 +1,15 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import type { KubeClient, KubeObject, Resource } from "../kube/index.ts";
-import { clusterPermissions, sandboxNamespacePermissions } from "../manifests/permissions.ts";
+import type { KubeClient, KubeObject, ListOptions, Resource } from "../kube/index.ts";
+import {
+  clusterPermissions,
+  type Permission,
+  sandboxNamespacePermissions,
+  workspaceModePermissions,
+  workspaceNamespacePermissions,
+} from "../manifests/permissions.ts";
 import { reviewCluster } from "./self-review.ts";
 
 interface Attributes {
@@ -15,10 +24,21 @@ interface Question {
   readonly spec: { readonly resourceAttributes: Attributes };
 }
 
-function cluster(options: { served: string[]; denies: (question: Question) => boolean }) {
+interface ClusterOptions {
+  readonly served: string[];
+  readonly denies: (question: Question) => boolean;
+  /** Namespaces by their label. */
+  readonly namespaces?: Readonly<Record<string, readonly string[]>>;
+}
+
+function cluster(options: ClusterOptions) {
   const asked: Question[] = [];
-  const client: Pick<KubeClient, "apiVersionsOf" | "review"> = {
+  const client: Pick<KubeClient, "apiVersionsOf" | "review" | "list"> = {
     apiVersionsOf: async () => options.served,
+    list: async <T extends KubeObject>(_: Resource<T>, _namespace: string | undefined, call?: ListOptions) => ({
+      items: (options.namespaces?.[call?.labelSelector ?? ""] ?? []).map((name) => ({ metadata: { name } })) as never[],
+      resourceVersion: "1",
+    }),
     review: async <T extends KubeObject>(_: Resource<T>, body: T) => {
       const question = body as unknown as Question;
       asked.push(question);
@@ -77,5 +97,82 @@ describe("the review of the cluster", () => {
     const { client } = cluster({ served: ["v9"], denies: () => false });
     const [first] = await reviewCluster({ namespace: "agents", gatewayId: "blue", client });
     expect(first?.problem).toBe("the cluster serves none of v1beta1, v1alpha1; install Agent Sandbox");
+  });
+
+  /** Each question as one line, those about the sandboxes' own namespace left out. */
+  const lines = (asked: readonly Question[]) =>
+    asked
+      .map(({ spec: { resourceAttributes: of } }) => of)
+      .filter(({ namespace }) => namespace !== "agents")
+      .map(
+        ({ namespace = "*", verb, group, resource, name = "" }) => `${namespace} ${verb} ${group}/${resource} ${name}`,
+      );
+  const wanted = (table: readonly Permission[], namespace: string) =>
+    table.flatMap(({ group, resources, verbs, names }) =>
+      resources.flatMap((resource) =>
+        verbs.flatMap((verb) =>
+          (names?.("blue") ?? [""]).map((name) => `${namespace} ${verb} ${group}/${resource} ${name}`),
+        ),
+      ),
+    );
+  const blue = { namespace: "agents", gatewayId: "blue" } as const;
+
+  it("asks in mode managed for the rights over the cluster's namespaces, and in each that the gateway made for what is bound there", async () => {
+    const namespaces = { "openshell.ai/gateway-id=blue": ["openshell-blue-a", "openshell-blue-b"] };
+    const { asked, client } = cluster({ served: ["v1beta1"], denies: () => false, namespaces });
+    const findings = await reviewCluster({ ...blue, workspaceMode: "managed", client });
+    expect(lines(asked).sort()).toEqual(
+      [
+        ...wanted([...clusterPermissions, ...workspaceModePermissions.managed], "*"),
+        ...["openshell-blue-a", "openshell-blue-b"].flatMap((name) => wanted(workspaceNamespacePermissions, name)),
+      ].sort(),
+    );
+    expect(findings.map(({ what }) => what)).toEqual(
+      expect.arrayContaining([
+        "may create namespaces in the cluster",
+        "may bind clusterroles.rbac.authorization.k8s.io openshell-workspace-blue in the cluster",
+        "may do what sandboxes of workspace namespace openshell-blue-b need (openshell.ai/gateway-id=blue)",
+      ]),
+    );
+    expect(findings.filter(({ problem }) => problem !== undefined)).toEqual([]);
+  });
+
+  it("asks in mode operator in each namespace that has the label, and says what is missing where, and what to do", async () => {
+    const { asked, client } = cluster({
+      served: ["v1beta1"],
+      denies: ({ spec: { resourceAttributes: of } }) =>
+        of.namespace === "team-b" && (of.resource === "secrets" || of.verb === "patch"),
+      namespaces: { "team=agents": ["team-a", "team-b"] },
+    });
+    const operator = { ...blue, workspaceMode: "operator", operatorNamespaceLabel: "team=agents", client } as const;
+    const findings = await reviewCluster(operator);
+    // It makes no ServiceAccount in a namespace of somebody else's.
+    expect(lines(asked).filter((line) => line.includes("serviceaccounts"))).toEqual([
+      "team-a get /serviceaccounts ",
+      "team-b get /serviceaccounts ",
+    ]);
+    expect(findings.filter(({ problem }) => problem !== undefined)).toEqual([
+      {
+        what: "may do what sandboxes of workspace namespace team-b need (team=agents)",
+        problem:
+          "not allowed: patch sandboxes.agents.x-k8s.io, patch pods, create secrets, delete secrets, patch services, patch networkpolicies.networking.k8s.io openshell-workload-blue, patch networkpolicies.networking.k8s.io openshell-supervisor-blue; it takes a RoleBinding of ClusterRole openshell-workspace-blue to the gateway's ServiceAccount: install charts/openshell-workspace there",
+      },
+    ]);
+  });
+
+  it("asks in mode operator in each namespace of the file, and says when there is none", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "openshell-review-"));
+    try {
+      const file = join(folder, "namespaces.json");
+      writeFileSync(file, '["team-c"]');
+      const { asked, client } = cluster({ served: ["v1beta1"], denies: () => false });
+      const operator = { ...blue, workspaceMode: "operator", operatorNamespaceFile: file, client } as const;
+      await reviewCluster(operator);
+      expect(lines(asked).filter((line) => line.startsWith("team-c "))).not.toEqual([]);
+      writeFileSync(file, "[]");
+      expect((await reviewCluster(operator)).at(-1)).toEqual({ what: `no namespace is a workspace yet (${file})` });
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
   });
 });

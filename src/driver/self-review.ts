@@ -1,13 +1,24 @@
 /** Asks the cluster what it gives the driver: the half of `openshell-gateway selftest` that needs Kubernetes. */
+import type { KubernetesSettings } from "../config/index.ts";
 import {
   agentSandboxGroup,
   agentSandboxVersions,
   createKubeClient,
+  isForbidden,
   type KubeClient,
   type KubeObject,
+  namespaces,
   type Resource,
 } from "../kube/index.ts";
-import { clusterPermissions, type Permission, sandboxNamespacePermissions } from "../manifests/permissions.ts";
+import { labels, workspaceRoleName } from "../manifests/index.ts";
+import {
+  clusterPermissions,
+  type Permission,
+  sandboxNamespacePermissions,
+  workspaceModePermissions,
+  workspaceNamespacePermissions,
+} from "../manifests/permissions.ts";
+import { namespacesInFile } from "./namespace-list.ts";
 
 /** One thing that was looked at. */
 export interface Finding {
@@ -21,12 +32,27 @@ export interface SelfReviewOptions {
   readonly namespace: string;
   /** Names of some objects contain it. */
   readonly gatewayId: string;
+  /** @default shared: no other namespace is looked at */
+  readonly workspaceMode?: KubernetesSettings["workspace_mode"];
+  /** The setting of that name: which namespaces are workspaces in operator mode. */
+  readonly operatorNamespaceLabel?: string;
+  /** The setting of that name, in place of the label. */
+  readonly operatorNamespaceFile?: string;
   /** A kubeconfig file. @default the Pod's own access */
   readonly kubeconfig?: string;
   /** @default one that is made for the review */
-  readonly client?: Pick<KubeClient, "apiVersionsOf" | "review">;
+  readonly client?: ReviewClient;
   readonly signal?: AbortSignal;
 }
+
+type ReviewClient = Pick<KubeClient, "apiVersionsOf" | "review" | "list">;
+
+/**
+ * What an operator's namespace has to give. That its ServiceAccount may be made is a managed namespace's matter: here it is only looked for.
+ */
+export const operatorNamespacePermissions: readonly Permission[] = workspaceNamespacePermissions.map((permission) =>
+  permission.resources.includes("serviceaccounts") ? { ...permission, verbs: ["get"] } : permission,
+);
 
 interface AccessReview extends KubeObject {
   readonly spec: {
@@ -51,7 +77,8 @@ const selfReviews: Resource<AccessReview> = {
 };
 
 /**
- * Every verb of the permission table, and the Agent Sandbox API, as the cluster answers for the identity that asks.
+ * Every verb of the permission tables that the workspace mode needs, in each namespace where it needs it, and the Agent Sandbox API, as the
+ * cluster answers for the identity that asks.
  * @throws unavailable when the API server does not answer
  */
 export async function reviewCluster(options: SelfReviewOptions): Promise<Finding[]> {
@@ -67,7 +94,8 @@ export async function reviewCluster(options: SelfReviewOptions): Promise<Finding
   }
 }
 
-async function review(client: Pick<KubeClient, "apiVersionsOf" | "review">, options: SelfReviewOptions) {
+async function review(client: ReviewClient, options: SelfReviewOptions): Promise<Finding[]> {
+  const { gatewayId, workspaceMode = "shared" } = options;
   const call = options.signal === undefined ? {} : { signal: options.signal };
   const served = await client.apiVersionsOf(agentSandboxGroup, call);
   const version = agentSandboxVersions.find((one) => served.includes(one));
@@ -80,8 +108,9 @@ async function review(client: Pick<KubeClient, "apiVersionsOf" | "review">, opti
       : { what: `${agentSandboxGroup}/${version} is served` },
   ];
   const rights = [
-    ...rightsIn(sandboxNamespacePermissions, options.gatewayId, options.namespace),
-    ...rightsIn(clusterPermissions, options.gatewayId),
+    ...rightsIn(sandboxNamespacePermissions, gatewayId, options.namespace),
+    ...rightsIn(clusterPermissions, gatewayId),
+    ...rightsIn(workspaceModePermissions[workspaceMode], gatewayId),
   ];
   return findings.concat(
     await Promise.all(
@@ -92,7 +121,59 @@ async function review(client: Pick<KubeClient, "apiVersionsOf" | "review">, opti
         return { what, problem: `not allowed, but ${right.why}; apply the chart's Role and ClusterRole (rbac.create)` };
       }),
     ),
+    workspaceMode === "shared" ? [] : await reviewWorkspaces(client, workspaceMode, options, call),
   );
+}
+
+/** One line for each namespace of a workspace: there may be many, and each gives the same. */
+async function reviewWorkspaces(
+  client: ReviewClient,
+  mode: "managed" | "operator",
+  options: SelfReviewOptions,
+  call: Call,
+): Promise<Finding[]> {
+  const { gatewayId } = options;
+  const table = mode === "managed" ? workspaceNamespacePermissions : operatorNamespacePermissions;
+  const { names, from } = await workspaceNamespaces(client, mode, options, call);
+  if (names.length === 0) return [{ what: `no namespace is a workspace yet (${from})` }];
+  const findings: Finding[] = [];
+  for (const name of names) {
+    const what = `may do what sandboxes of workspace namespace ${name} need (${from})`;
+    const denied = await deniedRights(client, table, gatewayId, name, call.signal);
+    const remedy =
+      mode === "managed"
+        ? "the gateway binds it when it makes the namespace; somebody took the binding away"
+        : "install charts/openshell-workspace there";
+    findings.push(
+      denied.length === 0
+        ? { what }
+        : {
+            what,
+            problem: `not allowed: ${denied.join(", ")}; it takes a RoleBinding of ClusterRole ${workspaceRoleName(gatewayId)} to the gateway's ServiceAccount: ${remedy}`,
+          },
+    );
+  }
+  return findings;
+}
+
+/** The namespaces that are workspaces now, and how they are told. */
+async function workspaceNamespaces(
+  client: ReviewClient,
+  mode: "managed" | "operator",
+  { gatewayId, operatorNamespaceLabel = "", operatorNamespaceFile = "" }: SelfReviewOptions,
+  call: Call,
+): Promise<{ readonly names: readonly string[]; readonly from: string }> {
+  if (mode === "operator" && operatorNamespaceFile !== "")
+    return { names: await namespacesInFile(operatorNamespaceFile), from: operatorNamespaceFile };
+  const labelSelector = mode === "managed" ? `${labels.gatewayId}=${gatewayId}` : operatorNamespaceLabel;
+  try {
+    const { items } = await client.list(namespaces, undefined, { ...call, labelSelector });
+    return { names: items.map(({ metadata }) => metadata.name), from: labelSelector };
+  } catch (error) {
+    // That it may not list namespaces has a finding of its own.
+    if (isForbidden(error)) return { names: [], from: labelSelector };
+    throw error;
+  }
 }
 
 /** Rights of a table that the one who asks does not have in a namespace, or in the cluster, in words. */
@@ -101,15 +182,20 @@ export async function deniedRights(
   table: readonly Permission[],
   gatewayId: string,
   namespace: string | undefined,
-  signal: AbortSignal,
+  signal?: AbortSignal,
 ): Promise<string[]> {
+  const call = signal === undefined ? {} : { signal };
   const asked = rightsIn(table, gatewayId, namespace).map(async (right) =>
-    (await isAllowed(client, right, { signal })) ? [] : [wordsOf(right)],
+    (await isAllowed(client, right, call)) ? [] : [wordsOf(right)],
   );
   return (await Promise.all(asked)).flat();
 }
 
-async function isAllowed(client: Pick<KubeClient, "review">, { attributes }: Right, call: { signal?: AbortSignal }) {
+interface Call {
+  readonly signal?: AbortSignal;
+}
+
+async function isAllowed(client: Pick<KubeClient, "review">, { attributes }: Right, call: Call) {
   const { status } = await client.review(selfReviews, { spec: { resourceAttributes: attributes } }, call);
   return status?.allowed === true;
 }

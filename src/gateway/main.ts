@@ -2,6 +2,7 @@ import { Command, CommanderError, Option } from "commander";
 import { OpenShellError } from "../common/errors.ts";
 import { createLogger } from "../common/log.ts";
 import { configPath, loadSettings } from "./config-file.ts";
+import { flagOrVariable, switchOf } from "./flags.ts";
 import { oidcFlags } from "./oidc-flags.ts";
 import { version } from "./version.ts";
 
@@ -15,32 +16,26 @@ const program = new Command("openshell-gateway")
   .exitOverride()
   .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, "openshell-gateway: ")) });
 
-/** A switch in the environment; undefined when it is not set. Commander would take "false" for set. */
-function flagOf(variable: string): boolean | undefined {
-  const value = process.env[variable];
-  return value === undefined || value === "" ? undefined : value === "1" || value.toLowerCase() === "true";
-}
-
-const config = () => new Option("--config <file>", "gateway.toml").env("OPENSHELL_GATEWAY_CONFIG");
+const config = () => flagOrVariable("--config <file>", "OPENSHELL_GATEWAY_CONFIG", "gateway.toml");
 
 const serveCommand = program
   .command("serve", { isDefault: true })
   .description("serve until SIGTERM")
   .addOption(config())
-  .addOption(new Option("--db-url <url>", "store, sqlite:/path").env("OPENSHELL_DB_URL"))
-  .addOption(new Option("--bind-address <ip[:port]>", "gRPC listener").env("OPENSHELL_BIND_ADDRESS"))
-  .addOption(new Option("--port <port>", "port of the gRPC listener").env("OPENSHELL_SERVER_PORT"))
-  .addOption(new Option("--health-port <port>", "0 for none").env("OPENSHELL_HEALTH_PORT"))
-  .addOption(new Option("--metrics-port <port>", "0 for none").env("OPENSHELL_METRICS_PORT"))
-  .addOption(new Option("--log-level <level>").env("OPENSHELL_LOG_LEVEL"))
+  .addOption(flagOrVariable("--db-url <url>", "OPENSHELL_DB_URL", "store, sqlite:/path"))
+  .addOption(flagOrVariable("--bind-address <ip[:port]>", "OPENSHELL_BIND_ADDRESS", "gRPC listener"))
+  .addOption(flagOrVariable("--port <port>", "OPENSHELL_SERVER_PORT", "port of the gRPC listener"))
+  .addOption(flagOrVariable("--health-port <port>", "OPENSHELL_HEALTH_PORT", "0 for none"))
+  .addOption(flagOrVariable("--metrics-port <port>", "OPENSHELL_METRICS_PORT", "0 for none"))
+  .addOption(flagOrVariable("--log-level <level>", "OPENSHELL_LOG_LEVEL"))
   .option("--disable-tls", "plain text, for development (env: OPENSHELL_DISABLE_TLS=true)")
-  .addOption(new Option("--tls-cert <file>").env("OPENSHELL_TLS_CERT"))
-  .addOption(new Option("--tls-key <file>").env("OPENSHELL_TLS_KEY"))
-  .addOption(new Option("--tls-client-ca <file>").env("OPENSHELL_TLS_CLIENT_CA"))
+  .addOption(flagOrVariable("--tls-cert <file>", "OPENSHELL_TLS_CERT"))
+  .addOption(flagOrVariable("--tls-key <file>", "OPENSHELL_TLS_KEY"))
+  .addOption(flagOrVariable("--tls-client-ca <file>", "OPENSHELL_TLS_CLIENT_CA"))
   .addOption(new Option("--kubeconfig <file>", "for development outside a cluster"))
   .action(async (options) => {
     const { serve } = await import("./serve.ts");
-    const { gateway, log } = await serve({ disableTls: flagOf("OPENSHELL_DISABLE_TLS"), ...options });
+    const { gateway, log } = await serve({ disableTls: switchOf("OPENSHELL_DISABLE_TLS"), ...options });
     const stopped = Promise.withResolvers<void>();
     for (const signal of ["SIGTERM", "SIGINT"] as const) {
       process.once(signal, () => {
@@ -106,6 +101,13 @@ program
   .option("--ca <file>", "authority of its certificate; where there is no such file, those that everyone knows")
   .option("--namespace <namespace>", "review the driver's rights in the sandboxes' namespace")
   .option("--gateway-id <id>", "whose objects the rights are confined to", "openshell")
+  .addOption(
+    new Option("--workspace-mode <mode>", "review the rights of this mode, in each namespace of a workspace")
+      .choices(["shared", "managed", "operator"])
+      .default("shared"),
+  )
+  .option("--operator-namespace-label <label>", "which namespaces are workspaces in mode operator")
+  .option("--operator-namespace-file <file>", "in place of the label: a JSON array of their names")
   .option("--fenced <host:port>", "an open port that a NetworkPolicy keeps this Pod from")
   .action(async (options) => {
     const { printFindings, selfTest } = await import("./selftest.ts");

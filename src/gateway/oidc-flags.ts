@@ -1,5 +1,6 @@
-import { Option } from "commander";
+import type { Option } from "commander";
 import type { OidcSettings, SettingOverride } from "../config/index.ts";
+import { flagOrVariable } from "./flags.ts";
 
 type Kind = "text" | "number" | "list" | "switch";
 
@@ -27,16 +28,15 @@ const placeholders: Readonly<Record<Kind, string>> = {
   switch: "[true|false]",
 };
 
-/**
- * `--oidc-issuer`, $OPENSHELL_OIDC_ISSUER and so on, for commander. A variable that is empty says nothing, as everywhere: with the roles of
- * the file it would otherwise take away what keeps people apart.
- */
+/** `--oidc-issuer`, $OPENSHELL_OIDC_ISSUER and so on, for commander. */
 export function oidcFlags(): Option[] {
-  return names.map((name) => {
-    const option = new Option(`${flagOf(name)} ${placeholders[kinds[name]]}`, `oidc.${name}`).preset("true");
-    const variable = `OPENSHELL_OIDC_${name.toUpperCase()}`;
-    return process.env[variable] === "" ? option : option.env(variable);
-  });
+  return names.map((name) =>
+    flagOrVariable(
+      `${flagOf(name)} ${placeholders[kinds[name]]}`,
+      `OPENSHELL_OIDC_${name.toUpperCase()}`,
+      `oidc.${name}`,
+    ).preset("true"),
+  );
 }
 
 /** What the flags say over the file. @param given commander's options, flags and variables joined */

@@ -5,10 +5,11 @@ import { connect as connectTls } from "node:tls";
 import { type ChannelCredentials, credentials } from "@grpc/grpc-js";
 import { backoffMs, sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
-import { type Finding, reviewCluster } from "../driver/index.ts";
+import { type Finding, reviewCluster, type SelfReviewOptions } from "../driver/index.ts";
 import { createChannel, grpcClient, openshell } from "../wire/index.ts";
 
-export interface SelfTestOptions {
+export interface SelfTestOptions
+  extends Pick<SelfReviewOptions, "workspaceMode" | "operatorNamespaceLabel" | "operatorNamespaceFile"> {
   /** `host:port` of the gateway. */
   readonly endpoint: string;
   /** It listens with TLS. @default false */
@@ -41,7 +42,7 @@ export async function selfTest(options: SelfTestOptions): Promise<Finding[]> {
   if (tls === true) await look(`certificate of ${endpoint}`, async () => [await certificateOf(endpoint, authority)]);
   const channel = tls === true ? credentials.createSsl(authority) : credentials.createInsecure();
   await look(`health of ${endpoint}`, async () => [await healthOf(endpoint, channel)]);
-  if (namespace !== undefined) await look("rights", () => reviewCluster({ namespace, gatewayId, signal }));
+  if (namespace !== undefined) await look("rights", () => reviewCluster({ ...options, namespace, gatewayId, signal }));
   if (fenced !== undefined) await look("NetworkPolicy", async () => [await fenceOf(fenced, signal)]);
   return findings;
 }

@@ -368,13 +368,13 @@
   {{- $_ := set $.v "tolerations" (dig "tolerations" (list) $.Values.AsMap) -}}
   {{- $_ := set $.v "affinity" (dig "affinity" (dict) $.Values.AsMap) -}}
   {{- $_ := set $.v "priorityClassName" (dig "priorityClassName" "" $.Values.AsMap) -}}
+  {{- $_ := set $.v "extraVolumeMounts" (dig "extraVolumeMounts" (list) $.Values.AsMap) -}}
+  {{- $_ := set $.v "extraVolumes" (dig "extraVolumes" (list) $.Values.AsMap) -}}
   {{- $_ := set $.v "podLabels" (dig "podLabels" (dict) $.Values.AsMap) -}}
   {{- $_ := set $.v "podAnnotations" (dig "podAnnotations" (dict) $.Values.AsMap) -}}
   {{- $_ := set $.v "terminationGracePeriodSeconds" (dig "terminationGracePeriodSeconds" 30 $.Values.AsMap) -}}
   {{- $_ := set $.v "extraEnv" (dig "extraEnv" (list) $.Values.AsMap) -}}
   {{- $_ := set $.v "lifecycle" (dig "lifecycle" (dict) $.Values.AsMap) -}}
-  {{- $_ := set $.v "extraVolumeMounts" (dig "extraVolumeMounts" (list) $.Values.AsMap) -}}
-  {{- $_ := set $.v "extraVolumes" (dig "extraVolumes" (list) $.Values.AsMap) -}}
   {{- $_ := set $.v "sandboxNamespace" (dict "name" (dig "sandboxNamespace" "name" "" $.Values.AsMap) "create" (dig "sandboxNamespace" "create" true $.Values.AsMap) "labels" (dig "sandboxNamespace" "labels" (dict) $.Values.AsMap) "podSecurity" (dig "sandboxNamespace" "podSecurity" "restricted" $.Values.AsMap)) -}}
   {{- $_ := set $.v "persistence" (dict "existingClaim" (dig "persistence" "existingClaim" "" $.Values.AsMap) "annotations" (dig "persistence" "annotations" (dict) $.Values.AsMap) "accessMode" (dig "persistence" "accessMode" "ReadWriteOnce" $.Values.AsMap) "storageClassName" (dig "persistence" "storageClassName" "" $.Values.AsMap) "size" (dig "persistence" "size" "1Gi" $.Values.AsMap)) -}}
   {{- $_ := set $.v "serviceAccount" (dict "create" (dig "serviceAccount" "create" true $.Values.AsMap) "name" (dig "serviceAccount" "name" "" $.Values.AsMap) "annotations" (dig "serviceAccount" "annotations" (dict) $.Values.AsMap)) -}}
@@ -546,5 +546,12 @@
   {{- $_ := set $ "config" (fromJson (toJson $tree)) -}}
   {{- $_ := set $ "pkiHasWork" (and $.v.pkiInitJob.enabled (or (and (not $.v.server.disableTls) (not $.v.certManager.enabled) (or (empty $.v.server.tls.certSecretName) (empty $.v.server.tls.clientCaSecretName))) (or (empty $.v.server.jwtSecretName) (empty $.v.server.keysSecretName)))) -}}
   {{- $_ := set $ "pkiIsRenewed" (and $.pkiHasWork (not (empty $.v.pkiInitJob.renewalSchedule))) -}}
+  {{- $listVolumes := list -}}
+  {{- range $key1, $item1 := $.v.extraVolumeMounts -}}
+    {{- if and (dig "openshell" "drivers" "kubernetes" "operator_namespace_file" "" $.config) (hasPrefix (printf "%v/" (trimSuffix "/" (toString (get $item1 "mountPath")))) (printf "%v/" (dig "openshell" "drivers" "kubernetes" "operator_namespace_file" "" $.config))) -}}
+      {{- $listVolumes = append $listVolumes (get $item1 "name") -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $_ := set $ "listVolumes" $listVolumes -}}
 {{- end -}}
 {{- end }}
