@@ -113,6 +113,16 @@ describe("why a Pod does not run: reason, whether it fails or waits, and the sen
       { phase: "Failed", reason: "UnexpectedAdmissionError", message: "no healthy devices" },
     ],
     [
+      "NodeRefused",
+      "failed",
+      "node node-1 did not take the Pod: AppArmor: Pod was rejected: Cannot enforce AppArmor: AppArmor is not enabled on the host",
+      {
+        phase: "Failed",
+        reason: "AppArmor",
+        message: "Pod was rejected: Cannot enforce AppArmor: AppArmor is not enabled on the host",
+      },
+    ],
+    [
       "WorkloadExited",
       "failed",
       "the Pod ended: DeadlineExceeded: was active too long",

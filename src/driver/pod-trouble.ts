@@ -53,7 +53,12 @@ function nodeTrouble({ spec, status }: Pod): Trouble | undefined {
   if (/^(NodeShutdown|Terminated|Shutdown)$/.test(reason)) {
     return { reason: "NodeLost", message: `node ${node} shut down: ${message ?? reason}` };
   }
-  if (/^(OutOf\w+|UnexpectedAdmissionError|Node(Affinity|Ports|Selector\w*)|PodOSNotSupported)$/.test(reason)) {
+  // The kubelet's preface to every refusal of its own; the reasons (OutOfcpu, AppArmor, SysctlForbidden) are a list that grows.
+  const isRefused = /^Pod was rejected: /.test(message ?? "");
+  if (
+    isRefused ||
+    /^(OutOf\w+|UnexpectedAdmissionError|Node(Affinity|Ports|Selector\w*)|PodOSNotSupported)$/.test(reason)
+  ) {
     return {
       reason: "NodeRefused",
       message: `node ${node} did not take the Pod: ${reason}: ${message ?? "no message"}`,
