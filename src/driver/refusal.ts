@@ -1,5 +1,5 @@
 import { OpenShellError } from "../common/errors.ts";
-import { kubeStatusOf, refusalOf } from "../kube/index.ts";
+import { kubeStatusOf, type Refusal, refusalOf } from "../kube/index.ts";
 import type { Observed } from "./observed.ts";
 import type { Reason } from "./reasons.ts";
 import type { Failure } from "./record.ts";
@@ -21,8 +21,14 @@ const reasonsOfRefusals: Readonly<Record<string, Reason>> = {
 /** A refusal's text, as a failure; undefined when it is none, or one that passes by itself (a former Pod of the same name is still ending). */
 export function refusalFailure(what: string, text: string): Failure | undefined {
   const refusal = refusalOf(text);
-  const reason = refusal === undefined ? undefined : reasonsOfRefusals[refusal.kind];
+  const reason = refusal === undefined ? undefined : reasonOf(refusal);
   return refusal === undefined || reason === undefined ? undefined : refused(what, reason, refusal.message);
+}
+
+/** No request of ours is above its own limit, so one that the API server finds above one is above a LimitRange's default. */
+function reasonOf({ kind, message }: Refusal): Reason | undefined {
+  const isAboveDefault = kind === "invalid" && /must be less than or equal to \S+ limit of/.test(message);
+  return isAboveDefault ? "LimitRangeRefused" : reasonsOfRefusals[kind];
 }
 
 /** What the executor itself finds wrong with an answer. */
