@@ -150,12 +150,13 @@ function isReservedLabel(key: string): boolean {
   return ours.includes(key) || /^(internal\.)?openshell\.ai\/|^agents\.x-k8s\.io\//.test(key);
 }
 
-/** Annotations by which somebody could change how a node runs the Pod, with what acts on them. */
+/** Annotations by which somebody could change how a node runs the Pod, with what acts on them. Callers may not set them either. */
 const nodeActing: readonly RegExp[] = [
   /^k8s\.v1\.cni\.cncf\.io\//, // Multus: more network interfaces, past the fence
   /^v1\.multus-cni\.io\//,
   /^cdi\.k8s\.io\//, // Container Device Interface: devices of the host
-  /^io\.kubernetes\.cri-o\./, // CRI-O: user namespaces, device and capability switches
+  /^io\.kubernetes\.cri-o\.|\.crio\.io$/, // CRI-O: user namespaces, device, capability and CPU switches
+  /^run\.oci\./, // crun: handlers, seccomp receivers, the user's own groups
   /^io\.katacontainers\./, // Kata: hypervisor and agent settings
   /^dev\.gvisor\./, // gVisor: host file system and network switches
   /^container\.(apparmor|seccomp)\./, // the former AppArmor and seccomp switches
@@ -163,7 +164,8 @@ const nodeActing: readonly RegExp[] = [
   /^(internal\.)?openshell\.ai\/(?!peer-uid$)/,
 ];
 
-function actsOnNode(key: string): boolean {
+/** True for an annotation that a container runtime, CNI or device plugin acts on. */
+export function actsOnNode(key: string): boolean {
   return nodeActing.some((pattern) => pattern.test(key));
 }
 

@@ -76,9 +76,10 @@ describe("a request", () => {
     ["a request of zero in another notation", { memoryRequest: "0.0Gi" }, "template.resources.requests.memory"],
     ["a request below zero", { cpuRequest: "-1" }, "template.resources.requests.cpu"],
     ["a limit alone", { cpuLimit: "2" }, undefined],
+    ["a limit alone, below the operator's request", { cpuLimit: "100m" }, undefined],
     ["a request alone", { cpuRequest: "100m" }, undefined],
   ])("%s", (_what, resources, field) => {
-    const settings = testSettings({ workload_resources: { requests: {}, limits: { memory: "1Gi" } } });
+    const settings = testSettings({ workload_resources: { requests: { cpu: "500m" }, limits: { memory: "1Gi" } } });
     const run = () => sandboxSpecOf(sandbox({ template: { resources: resources as never } }), settings);
     if (field === undefined) expect(run()).toBeDefined();
     else {
@@ -87,6 +88,16 @@ describe("a request", () => {
     }
   });
 });
+
+test.each(["k8s.v1.cni.cncf.io/networks", "io.katacontainers.config.hypervisor.kernel", "run.oci.handler"])(
+  "annotation %s is not a caller's to set: it changes how a node runs the Pod",
+  (key) => {
+    const platformConfig = { annotations: { [key]: "x", note: "harmless" } };
+    expect(fields(() => sandboxSpecOf(sandbox({ template: { platformConfig } }), testSettings()))).toEqual([
+      `template.annotations.${key}`,
+    ]);
+  },
+);
 
 describe("classes", () => {
   const platformConfig = { runtime_class_name: "typed" };
@@ -103,10 +114,13 @@ describe("classes", () => {
 
   test("the operator's list binds both ways of asking", () => {
     const closed = testSettings({ allow_driver_config: true, allowed_runtime_class_names: ["kata"] });
-    for (const template of [{ platformConfig }, { driverConfig }]) {
-      expect(refusalOf(() => sandboxSpecOf(sandbox({ template }), closed)).message).toContain(
-        "not one that this gateway's operator allows (kata)",
-      );
+    for (const [template, field] of [
+      [{ platformConfig }, "template.runtime_class_name"],
+      [{ driverConfig }, "template.driver_config.kubernetes.pod.runtime_class_name"],
+    ] as const) {
+      const refusal = refusalOf(() => sandboxSpecOf(sandbox({ template }), closed));
+      expect(refusal.message).toContain("not one that this gateway's operator allows (kata)");
+      expect(refusal.details.violations?.map((each) => each.field)).toEqual([field]);
     }
   });
 });
@@ -156,6 +170,14 @@ describe("driver_config", () => {
     [
       { containers: { agent: { resources: { requests: { memory: "-1Gi" } } } } },
       `${root}.containers.agent.resources.requests.memory`,
+    ],
+    [
+      { containers: { agent: { resources: { limits: { memory: "64Mi" } } } } },
+      `${root}.containers.agent.resources.limits.memory`,
+    ],
+    [
+      { containers: { agent: { resources: { requests: { cpu: "2" }, limits: { cpu: "1" } } } } },
+      `${root}.containers.agent.resources.requests.cpu`,
     ],
     [{ pod: { runtime_class_name: "Not A Name" } }, `${root}.pod.runtime_class_name`],
     [{ pod: [] }, `${root}.pod`],

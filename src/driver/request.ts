@@ -3,16 +3,19 @@ import {
   compareQuantities,
   type KubernetesSettings,
   kubernetesSchema,
-  mergeQuantities,
   minimumWorkloadMemory,
   positiveQuantityPattern,
 } from "../config/index.ts";
-import { publicNamePattern, type SandboxSpec, sandboxIdPattern } from "../manifests/index.ts";
+import { mergeResources, publicNamePattern, type SandboxSpec, sandboxIdPattern } from "../manifests/index.ts";
 import type { compute } from "../wire/index.ts";
+import { actsOnNode } from "./admission-rules.ts";
 import { type DriverConfig, parseDriverConfig } from "./driver-config.ts";
 
 const defaultUid = 10_001;
 const shape = kubernetesSchema.shape;
+/** Where a caller's placement is in the public template. */
+const ofPod = "template.driver_config.kubernetes.pod";
+const ofAgent = "template.driver_config.kubernetes.containers.agent";
 const logLevels = ["trace", "debug", "info", "warn", "error"];
 
 /** Facts of the cluster's namespace that a request may depend on. */
@@ -57,21 +60,27 @@ export function sandboxSpecOf(
   const platform = platformOf(template?.platformConfig, problems);
   const labels = problems.parse(shape.workload_labels, template?.labels ?? {}, "template.labels");
   const annotations = problems.parse(shape.workload_annotations, platform.annotations, "template.annotations");
+  for (const key of Object.keys(annotations).filter(actsOnNode)) {
+    problems.add(
+      `template.annotations.${key}`,
+      "changes how a node runs the Pod; only workload_annotations may have it",
+    );
+  }
   const image = problems.parse(shape.default_image, template?.image ?? "", "template.image");
   problems.check(
     image !== "" || settings.default_image !== "",
     "template.image",
     "name an image; this gateway has no default_image",
   );
-  problems.parse(
-    shape.workload_node_selector,
-    driverConfig.nodeSelector,
-    "template.driver_config.kubernetes.pod.node_selector",
-  );
+  problems.parse(shape.workload_node_selector, driverConfig.nodeSelector, `${ofPod}.node_selector`);
   const resources = resourcesOf(template?.resources, driverConfig, settings, problems);
   const runtimeClassName = platform.runtimeClassName || driverConfig.runtimeClassName;
-  allowed(runtimeClassName, settings.allowed_runtime_class_names, "RuntimeClass", problems);
-  allowed(driverConfig.priorityClassName, settings.allowed_priority_class_names, "PriorityClass", problems);
+  const typedClass = platform.runtimeClassName !== "";
+  const classField = typedClass ? "template.runtime_class_name" : `${ofPod}.runtime_class_name`;
+  allowed("RuntimeClass", runtimeClassName, settings.allowed_runtime_class_names, classField, problems);
+  const { priorityClassName } = driverConfig;
+  const priorityField = `${ofPod}.priority_class_name`;
+  allowed("PriorityClass", priorityClassName, settings.allowed_priority_class_names, priorityField, problems);
   const gpu = sandbox.spec?.resourceRequirements?.gpu;
   problems.check(gpu?.count !== 0, "resource_requirements.gpu.count", "at least 1; leave it out for one GPU");
   const { uid, gid } = identityOf(sandbox.spec, settings, namespace, problems);
@@ -86,7 +95,7 @@ export function sandboxSpecOf(
     labels,
     annotations,
     runtimeClassName,
-    priorityClassName: driverConfig.priorityClassName,
+    priorityClassName,
     nodeSelector: driverConfig.nodeSelector,
     tolerations: driverConfig.tolerations,
     resources,
@@ -153,29 +162,30 @@ function resourcesOf(
     asked[kind][name] = text;
   }
   if (problems.any) return asked;
-  const requests = mergeQuantities(settings.workload_resources.requests, asked.requests);
-  const limits = mergeQuantities(settings.workload_resources.limits, asked.limits);
+  const fieldOf = (path: string) =>
+    (quantities as Record<string, string>)[path] ? `template.resources.${path}` : `${ofAgent}.resources.${path}`;
+  const { requests, limits } = mergeResources(settings.workload_resources, asked);
   for (const [name, request] of Object.entries(requests)) {
     const limit = limits[name];
     problems.check(
       limit === undefined || compareQuantities(request, limit) <= 0,
-      `template.resources.requests.${name}`,
+      fieldOf(`requests.${name}`),
       `${request} is above the limit ${limit}`,
     );
   }
   const { memory } = limits;
   problems.check(
     memory === undefined || compareQuantities(memory, minimumWorkloadMemory) >= 0,
-    "template.resources.limits.memory",
+    fieldOf("limits.memory"),
     `${memory} is below ${minimumWorkloadMemory}, which the runtime and the agent share`,
   );
   return asked;
 }
 
-function allowed(name: string, list: readonly string[], kind: string, problems: Problems): void {
+function allowed(kind: string, name: string, list: readonly string[], field: string, problems: Problems): void {
   if (name === "" || list.includes("*") || list.includes(name)) return;
   problems.add(
-    "template",
+    field,
     `${kind} "${name}" is not one that this gateway's operator allows (${list.join(", ") || "none"})`,
   );
 }

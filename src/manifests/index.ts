@@ -31,7 +31,7 @@ export { type AgentSandboxApi, runMode, SandboxResource, type SandboxResourcePro
 export { SupervisorSecret, type SupervisorSecretFiles, WorkloadSecret, type WorkloadSecretFiles } from "./secrets.ts";
 export { emptiedVariables } from "./security.ts";
 export { SupervisorPod, type SupervisorPodProps, supervisorPodSpec } from "./supervisor-pod.ts";
-export { type PodTemplate, workloadPodTemplate, workloadResources } from "./workload-pod.ts";
+export { mergeResources, type PodTemplate, workloadPodTemplate, workloadResources } from "./workload-pod.ts";
 export {
   type Subject,
   WorkspaceNamespace,

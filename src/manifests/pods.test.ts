@@ -246,6 +246,15 @@ describe("workload resources", () => {
     expect(spec.initContainers?.[0]?.resources.requests).toEqual(only(spec).resources.requests);
   });
 
+  test("a default request comes down to the limit that a caller asks for, a caller's own does not", () => {
+    const settings = { workload_resources: { requests: { cpu: "1", memory: "1Gi" }, limits: {} } };
+    const cpuOf = (requests: Record<string, string>, limits: Record<string, string>) =>
+      workloadResources(pairWith({ settings, sandbox: { resources: { requests, limits } } })).requests.cpu;
+    expect(cpuOf({}, { cpu: "500m" })).toBe("500m");
+    expect(cpuOf({}, { cpu: "2" })).toBe("1");
+    expect(cpuOf({ cpu: "3" }, { cpu: "2" })).toBe("3");
+  });
+
   test("a given ephemeral-storage is not touched", () => {
     const resources = { requests: {}, limits: { "ephemeral-storage": "1Gi" } };
     expect(workloadResources(pairWith({ sandbox: { resources } })).requests).not.toHaveProperty("ephemeral-storage");

@@ -1,4 +1,4 @@
-import { mergeQuantities, type Resources } from "../config/index.ts";
+import { compareQuantities, mergeQuantities, type Resources } from "../config/index.ts";
 import {
   appArmorProfileOf,
   type ContainerProps,
@@ -81,10 +81,20 @@ export function workloadPodTemplate(pair: PairProps): PodTemplate {
   };
 }
 
-/** Resources of the agent's container: the caller's over the operator's, GPUs as limits. */
+/** The caller's amounts over the operator's. A default request above a limit that the caller asks for comes down to it. */
+export function mergeResources(defaults: Resources, asked: Resources) {
+  const requests = mergeQuantities(defaults.requests, asked.requests);
+  const limits = mergeQuantities(defaults.limits, asked.limits);
+  for (const [name, limit] of Object.entries(asked.limits)) {
+    const request = name in asked.requests ? undefined : requests[name];
+    if (request !== undefined && compareQuantities(request, limit) > 0) requests[name] = limit;
+  }
+  return { requests, limits };
+}
+
+/** Resources of the agent's container, GPUs as limits. */
 export function workloadResources({ settings, sandbox }: PairProps): Resources {
-  const requests = mergeQuantities(settings.workload_resources.requests, sandbox.resources.requests);
-  const limits = mergeQuantities(settings.workload_resources.limits, sandbox.resources.limits);
+  const { requests, limits } = mergeResources(settings.workload_resources, sandbox.resources);
   for (const [name, count] of Object.entries(sandbox.gpus)) limits[name] = String(count);
   if (requests["ephemeral-storage"] === undefined && limits["ephemeral-storage"] === undefined) {
     requests["ephemeral-storage"] = runtimeBundleSize;
