@@ -1,7 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { metricTable } from "../../src/gateway/index.ts";
 import { persistentVolumeClaims, secrets, services } from "../../src/kube/index.ts";
 import { labels, pvcName } from "../../src/manifests/names.ts";
 import { Conformance } from "../support/conformance.ts";
+import { scrapeGateway } from "../support/gateway-metrics.ts";
 import type { TestSandbox } from "../support/test-sandbox.ts";
 import { phase } from "../support/waits.ts";
 
@@ -35,6 +37,22 @@ async function objectsOf(sandbox: TestSandbox): Promise<string[]> {
   ].sort();
 }
 
+/** And those that one sandbox's life moves have moved. */
+async function everyMetricIsShown(): Promise<void> {
+  const { names, values } = await scrapeGateway(suite.kube, suite.release);
+  expect(names).toEqual(Object.keys(metricTable));
+  for (const moved of [
+    'openshell_sandboxes{phase="READY"}',
+    'openshell_create_seconds_count{stage="ready"}',
+    "openshell_supervisor_sessions",
+    "openshell_reconcile_seconds_count",
+    'openshell_kube_requests_total{verb="create",resource="pods",code="201"}',
+  ]) {
+    expect(values.get(moved), moved).toBeGreaterThan(0);
+  }
+  expect(values.get("openshell_driver_leads")).toBe(1);
+}
+
 describe("a sandbox", () => {
   it("is created, runs commands, stops, starts with its files, and leaves nothing behind when deleted", async () => {
     const sandbox = await suite.create();
@@ -64,6 +82,7 @@ describe("a sandbox", () => {
       exitCode: 0,
       stdout: "kept\nchanged\n",
     });
+    await everyMetricIsShown();
 
     await sandbox.delete();
     await sandbox.gone();

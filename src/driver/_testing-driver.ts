@@ -5,6 +5,7 @@ import { compute, localClient } from "../wire/index.ts";
 import type { FakeCluster } from "./_fake-cluster.ts";
 import { testSandboxId, testSettings } from "./_testing.ts";
 import { createDriver } from "./driver.ts";
+import type { DriverOptions } from "./types.ts";
 
 /** Reasons of a sandbox's conditions when it runs. */
 export const ready = ["Admitted", "Scheduled", "WorkloadRunning"];
@@ -19,13 +20,18 @@ export async function settled(cluster: FakeCluster, condition: () => boolean | P
 }
 
 /** Starts a driver on the cluster, which ends with the test, or before by `stop`. */
-export async function driverOn(cluster: FakeCluster, change: Partial<KubernetesSettings>) {
+export async function driverOn(
+  cluster: FakeCluster,
+  change: Partial<KubernetesSettings>,
+  listeners: Pick<DriverOptions, "onReplacement" | "onReconciled" | "onWatchRestart"> = {},
+) {
   const driver = createDriver({
     settings: testSettings(change),
     gateway: { id: "openshell", version: "0.1.0", endpoint: "https://gateway.test:8080", fenceTargets: [] },
     masterSecret: new Uint8Array(32).fill(7),
     log: pino({ level: "silent" }),
     client: cluster,
+    ...listeners,
   });
   const running = new AbortController();
   const stop = async () => {

@@ -66,7 +66,11 @@ class KubernetesDriver implements Driver {
   }
 
   ready(): boolean {
-    return this.#isLeader && this.#isComplete;
+    return this.#isComplete;
+  }
+
+  leads(): boolean {
+    return this.#isLeader;
   }
 
   depth(): number {
@@ -75,7 +79,8 @@ class KubernetesDriver implements Driver {
 
   async start(parent: AbortSignal): Promise<void> {
     const signal = AbortSignal.any([parent, this.#stop.signal]);
-    const { settings, gateway, log, onRequest, onRound, masterSecret } = this.#options;
+    const { settings, gateway, log, onRequest, masterSecret } = this.#options;
+    const { onWatchRestart, onReplacement, onReconciled, onRound } = this.#options;
     const now = this.#options.now ?? (() => new Date());
     const client =
       this.#options.client ??
@@ -88,7 +93,11 @@ class KubernetesDriver implements Driver {
       if (isNotFound(error)) this.#discoverSoon(signal);
       log.warn({ err: error }, "a watch failed; it goes on by itself");
     };
-    const informers = new Informers(client, { signal, onError });
+    const informers = new Informers(client, {
+      signal,
+      onError,
+      ...(onWatchRestart === undefined ? {} : { onRestart: onWatchRestart }),
+    });
     this.#informers = informers;
     const seal = new RecordSeal({
       masterSecret,
@@ -127,6 +136,8 @@ class KubernetesDriver implements Driver {
       now,
       onRefused: (namespace, reason) => this.#running?.workspaces.refused(namespace, reason),
       ...(onRound === undefined ? {} : { onRound }),
+      ...(onReplacement === undefined ? {} : { onReplacement }),
+      ...(onReconciled === undefined ? {} : { onReconciled }),
     });
     const workspaces = workspacesOf({ client, informers, view, settings, gatewayId: gateway.id, log });
     this.#running = { client, view, executor, reconciler, workspaces };

@@ -10,12 +10,12 @@ import { type Action, type RefusedReplacement, type Request, sessionKey } from "
 import type { ClusterView } from "./cluster-view.ts";
 import type { Executor } from "./execute.ts";
 import type { Hub } from "./hub.ts";
-import { currentWorkload, isGoing, isRunning, type Observed } from "./observed.ts";
+import { currentWorkload, isGoing, isRunning, type Observed, supervisorOf } from "./observed.ts";
 import { plan } from "./plan.ts";
 import { warningOf } from "./platform-events.ts";
 import type { Reason } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
-import { isReplacement } from "./replacement.ts";
+import { isReplacement, lossOf, type SupervisorLoss } from "./replacement.ts";
 import { type Condition, conditionsOf } from "./status.ts";
 
 /** What is known of a sandbox only while this process lives. Losing it loses nothing: it is asked for or done again. */
@@ -40,7 +40,11 @@ export interface ReconcilerOptions {
   readonly now: () => Date;
   /** The cluster refused an object of a sandbox in a namespace. */
   readonly onRefused?: (namespace: string, reason: Reason) => void;
-  /** For tests and metrics: one round of writes of a sandbox. */
+  /** For metrics: the next supervisor of a workload that runs was made. */
+  readonly onReplacement?: (cause: SupervisorLoss) => void;
+  /** For metrics: a reconcile of a sandbox is over, well or not. */
+  readonly onReconciled?: (seconds: number) => void;
+  /** For tests: one round of writes of a sandbox. */
   readonly onRound?: (sandboxId: string, actions: readonly Action[]) => void;
 }
 
@@ -60,7 +64,7 @@ export class Reconciler {
   /** Begins to write. */
   start(signal: AbortSignal): void {
     this.#queue = new WorkQueue({
-      reconcile: (id) => this.#reconcile(id),
+      reconcile: (id) => this.#timedReconcile(id),
       concurrency: 16,
       signal,
       onError: (sandbox, error, failures) => {
@@ -161,6 +165,15 @@ export class Reconciler {
     this.#memory.delete(sandboxId);
   }
 
+  async #timedReconcile(sandboxId: string): Promise<number | undefined> {
+    const begin = performance.now();
+    try {
+      return await this.#reconcile(sandboxId);
+    } finally {
+      this.#options.onReconciled?.((performance.now() - begin) / 1000);
+    }
+  }
+
   async #reconcile(sandboxId: string): Promise<number | undefined> {
     this.publish(sandboxId);
     const { view, executor, gatewayId, onRound, onRefused } = this.#options;
@@ -182,6 +195,10 @@ export class Reconciler {
         }
       }
       const failures = outcomes.map((outcome) => (outcome.status === "fulfilled" ? outcome.value : undefined));
+      actions.forEach((action, index) => {
+        const isDone = outcomes[index]?.status === "fulfilled" && failures[index] === undefined;
+        if (isDone) this.#countReplacement(action, observed);
+      });
       const failure = failures.find(
         (one, index) => one !== undefined && !this.#waits(actions[index], one, observed, memory),
       );
@@ -217,14 +234,17 @@ export class Reconciler {
 
   /** Takes note of a refusal that ends nothing: that of a supervisor whose workload runs. The plan asks again within the window. */
   #waits(action: Action | undefined, failure: Failure, observed: Observed, memory: Memory): boolean {
-    const record = observed.record?.ok === true ? observed.record.record : undefined;
-    if (action?.do !== "create-supervisor" || record === undefined) return false;
-    if (!isReplacement(action.record, record, currentWorkload(observed, record))) return false;
+    if (action?.do !== "create-supervisor" || replacedRecord(action, observed) === undefined) return false;
     const of = sessionKey(action.record);
     const at = this.#options.now().getTime();
     const since = memory.refusedReplacement?.of === of ? memory.refusedReplacement.since : at;
     memory.refusedReplacement = { of, since, at, failure };
     return true;
+  }
+
+  #countReplacement(action: Action, observed: Observed): void {
+    const former = replacedRecord(action, observed);
+    if (former !== undefined) this.#options.onReplacement?.(lossOf(supervisorOf(observed, former)));
   }
 
   /** A refusal before the CR ran leaves nothing behind and is the caller's answer; a later one is the generation's end. */
@@ -328,6 +348,13 @@ const codes: Partial<Record<Reason, ErrorCode>> = {
   NameTaken: "already-exists",
   InvalidPod: "invalid-argument",
 };
+
+/** The record whose supervisor the action replaces, beside a workload that runs; undefined for any other action. */
+function replacedRecord(action: Action, observed: Observed): GenerationRecord | undefined {
+  const record = observed.record?.ok === true ? observed.record.record : undefined;
+  if (action.do !== "create-supervisor" || record === undefined) return undefined;
+  return isReplacement(action.record, record, currentWorkload(observed, record)) ? record : undefined;
+}
 
 /** A sandbox may be started any number of times in one process. */
 function forgetSecretsOfGonePods(written: Set<string>, { workloads, supervisors }: Observed): void {

@@ -1,7 +1,8 @@
 import type { Live, Pod } from "../kube/index.ts";
 import { type Plan, type RefusedReplacement, sessionKey } from "./action.ts";
 import { agentStatus, isGated, type Observed, supervisorOf } from "./observed.ts";
-import { troubleOf } from "./pod-trouble.ts";
+import { disruptionOf, troubleOf } from "./pod-trouble.ts";
+import type { Reason } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 
 const hourMs = 3_600_000;
@@ -68,6 +69,25 @@ export function isReplacement(
 ): boolean {
   const isNext = next.generation.id === record.generation.id && next.generation.session > record.generation.session;
   return isNext && workload !== undefined && agentStatus(workload)?.started === true;
+}
+
+/** What became of a supervisor that had to be replaced, as far as its Pod still says; `ended` is any other end of it. */
+export const supervisorLosses = ["deleted", "evicted", "preempted", "node_lost", "out_of_memory", "ended"] as const;
+
+export type SupervisorLoss = (typeof supervisorLosses)[number];
+
+const lossOfReason: Partial<Record<Reason, SupervisorLoss>> = {
+  Evicted: "evicted",
+  Preempted: "preempted",
+  NodeLost: "node_lost",
+  OutOfMemory: "out_of_memory",
+};
+
+/** @param lost the former supervisor; undefined when nothing is left of it */
+export function lossOf(lost: Live<Pod> | undefined): SupervisorLoss {
+  const trouble = lost && (disruptionOf(lost) ?? troubleOf(lost));
+  if (lost === undefined || trouble === undefined) return "deleted";
+  return lossOfReason[trouble.reason] ?? (lost.metadata.deletionTimestamp === undefined ? "ended" : "deleted");
 }
 
 /** Its agent waits, frozen, for a supervisor that does not come to run. */

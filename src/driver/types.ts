@@ -6,6 +6,7 @@ import type { Action } from "./action.ts";
 import type { ClusterView } from "./cluster-view.ts";
 import type { Executor } from "./execute.ts";
 import type { Reconciler } from "./reconciler.ts";
+import type { SupervisorLoss } from "./replacement.ts";
 import type { Workspaces } from "./workspaces.ts";
 
 export interface DriverOptions {
@@ -26,6 +27,12 @@ export interface DriverOptions {
   readonly kubeconfig?: string;
   /** Told of every answer of the API server. */
   readonly onRequest?: KubeClientOptions["onRequest"];
+  /** Told of every watch that is opened again, with the plural of its resource. */
+  readonly onWatchRestart?: (resource: string) => void;
+  /** Told of every supervisor made anew for a workload that runs, with what became of the former. */
+  readonly onReplacement?: (cause: SupervisorLoss) => void;
+  /** Told after every reconcile of a sandbox how long it took. */
+  readonly onReconciled?: (seconds: number) => void;
   /** Told of every round of writes. */
   readonly onRound?: (sandboxId: string, actions: readonly Action[]) => void;
   /** For tests: a client instead of one of its own. */
@@ -37,8 +44,10 @@ export interface Driver {
   readonly implementation: Implementation<typeof compute.ComputeDriver>;
   /** Resolves when the caches are filled and the lease is held: from then on it writes. `signal` ends it. */
   start(signal: AbortSignal): Promise<void>;
-  /** The caches are filled and the lease is held. */
+  /** The caches are filled. */
   ready(): boolean;
+  /** The lease is held: it may write. */
+  leads(): boolean;
   /** Sandboxes that wait to be worked on, or are; for metrics. */
   depth(): number;
   stop(): Promise<void>;

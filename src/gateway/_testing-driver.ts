@@ -80,10 +80,16 @@ export class MemoryDriver implements GatewayDriver {
     deleteWorkspace: async () => this.#called("deleteWorkspace"),
   };
 
+  hasSynced = true;
+  hasLease = true;
+
   async start(): Promise<void> {}
   async stop(): Promise<void> {}
   ready(): boolean {
-    return true;
+    return this.hasSynced;
+  }
+  leads(): boolean {
+    return this.hasLease;
   }
 
   report(id: string, reason: Reason): void {

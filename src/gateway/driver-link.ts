@@ -13,7 +13,10 @@ export interface GatewayDriver {
   readonly implementation: Implementation<typeof compute.ComputeDriver>;
   /** Resolves when it can be asked; rejects when it never can. */
   start(signal: AbortSignal): Promise<void>;
+  /** What it answers from memory is complete. */
   ready(): boolean;
+  /** It may write to the cluster now. */
+  leads(): boolean;
   stop(): Promise<void>;
 }
 
@@ -33,7 +36,7 @@ export class DriverLink {
   readonly #options: DriverLinkOptions;
   readonly #watch: DriverWatch;
   #capabilities: DriverCapabilities | undefined;
-  #watchRestarts = 0;
+  #streamRestarts = 0;
 
   constructor(options: DriverLinkOptions) {
     const { sandboxes, store, log, signal } = options;
@@ -43,7 +46,7 @@ export class DriverLink {
     this.convergence = new Convergence({ sandboxes, driver, log, signal });
     this.workspaceDeletions = new WorkspaceDeletions({ workspaces: store.workspaces, driver, log, signal });
     const onRestart = () => {
-      this.#watchRestarts += 1;
+      this.#streamRestarts += 1;
     };
     this.#watch = new DriverWatch({ sandboxes, driver, log, signal, onRestart });
   }
@@ -54,6 +57,11 @@ export class DriverLink {
     return this.#watch.synced ? undefined : "the driver's sandboxes are not compared with the store yet";
   }
 
+  /** Why nothing can be written to the cluster now; undefined when it can. Sandboxes that run go on meanwhile. */
+  degraded(): string | undefined {
+    return this.#options.driver.leads() ? undefined : "the compute driver does not hold its lease";
+  }
+
   /** @throws unavailable before the driver has introduced itself */
   capabilities(): DriverCapabilities {
     if (this.#capabilities !== undefined) return this.#capabilities;
@@ -61,8 +69,8 @@ export class DriverLink {
   }
 
   /** Times the driver's stream of events was opened again. */
-  get watchRestarts(): number {
-    return this.#watchRestarts;
+  get streamRestarts(): number {
+    return this.#streamRestarts;
   }
 
   /** Goes on with a sandbox, once the driver can be told. */

@@ -4,12 +4,14 @@ import type { Address } from "./address.ts";
 import { type Core, type CoreOptions, openCore } from "./core.ts";
 import { DriverLink, type GatewayDriver } from "./driver-link.ts";
 import { execService } from "./exec/service.ts";
-import { gatewayMetrics } from "./gateway-metrics.ts";
 import { Authenticator } from "./identity/authenticator.ts";
 import type { Principal } from "./identity/principal.ts";
 import { infoService } from "./info.ts";
 import { type HttpOptions, listenGrpc, listenHttp } from "./listeners.ts";
-import type { Metric } from "./metrics.ts";
+import { gatewayReadings } from "./metrics/gateway-readings.ts";
+import { Lives } from "./metrics/lives.ts";
+import type { Readings } from "./metrics/print.ts";
+import type { MetricsOf } from "./metrics/table.ts";
 import { sandboxService } from "./sandbox/service.ts";
 import { supervisorService } from "./sessions/supervisor-service.ts";
 import type { GatewayTls } from "./tls.ts";
@@ -27,7 +29,7 @@ export interface GatewayOptions extends CoreOptions, HttpOptions {
   readonly driverName: string;
   readonly allowDriverConfig: boolean;
   /** What the driver measures, shown beside the gateway's own. @default nothing */
-  readonly driverMetrics?: readonly Metric[];
+  readonly driverReadings?: Readings<MetricsOf<"driver">>;
 }
 
 /** A gateway that serves. */
@@ -57,12 +59,15 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const core = await openCore(options, undo);
   const { store, sandboxes, supervisors, exits, tls, oidc } = core;
   const link = new DriverLink({ store, sandboxes, exits, driver, version, log, signal: stop.signal });
+  const lives = new Lives(sandboxes.all());
   sandboxes.onChange((record) => {
+    lives.changed(record);
     link.kick(record);
     supervisors.review(record.id);
     exits.review(record);
   });
   sandboxes.onRemoved((id) => {
+    lives.removed(id);
     supervisors.forget(id);
     exits.forget(id);
   });
@@ -70,11 +75,12 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     if (stop.signal.aborted) return "the gateway is shutting down";
     return store.isOpen ? link.unready() : "the store is closed";
   };
+  const degraded = () => unready() ?? link.degraded();
 
   undo.defer(() => driver.stop());
-  const metrics = gatewayMetrics({ store, supervisors, tls, oidc, watchRestarts: () => link.watchRestarts });
-  const http = await listenHttp(options, unready, [...metrics, ...(options.driverMetrics ?? [])], undo);
-  const implementation = services(options, core, link, unready);
+  const own = gatewayReadings({ store, supervisors, lives, tls, oidc, streamRestarts: () => link.streamRestarts });
+  const http = await listenHttp(options, unready, { ...own, ...options.driverReadings }, undo);
+  const implementation = services(options, core, link, degraded);
   const authenticator = authenticatorOf(options, core, link);
   const port = await listenGrpc({ address: options.bind, tls, implementation, authenticator, log }, undo);
   undo.defer(() => {
@@ -110,11 +116,11 @@ function services(
   { version, driverName, allowDriverConfig, log }: GatewayOptions,
   { store, sandboxes, supervisors, replays, tokens }: Core,
   link: DriverLink,
-  unready: () => string | undefined,
+  degraded: () => string | undefined,
 ): Implementation<typeof openshell.OpenShell, Principal> {
   const { client: driver, convergence, workspaceDeletions: deletions } = link;
   return {
-    ...infoService({ version, driverName, unready, capabilities: () => link.capabilities() }),
+    ...infoService({ version, driverName, degraded, capabilities: () => link.capabilities() }),
     ...sandboxService({ store, sandboxes, convergence, driver, replays, allowDriverConfig }),
     ...workspaceService({ store, driver, replays, deletions }),
     ...supervisorService({ store, sandboxes, supervisors, tokens, log }),

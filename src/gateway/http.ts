@@ -3,7 +3,7 @@ import type { AddressInfo } from "node:net";
 import { OpenShellError } from "../common/errors.ts";
 import type { Address } from "./address.ts";
 import { listenError } from "./listen-error.ts";
-import { type Metric, printMetrics } from "./metrics.ts";
+import { printMetrics, type Readings } from "./metrics/print.ts";
 
 interface Answer {
   readonly status: number;
@@ -54,7 +54,10 @@ function answerOf(paths: Readonly<Record<string, () => Answer>>, target: string)
   }
 }
 
-/** /healthz: the process serves. /readyz: it can do its work, else why not. */
+/**
+ * /healthz: the process answers; it says nothing of the cluster, so that no outage of the API server restarts a gateway. /readyz: the store is
+ * open and the driver's informers have synced, else why not; once so, an API server that is away does not take the gateway from its users.
+ */
 export function healthPaths(unready: () => string | undefined) {
   const type = "application/json";
   return {
@@ -68,8 +71,8 @@ export function healthPaths(unready: () => string | undefined) {
   };
 }
 
-export function metricsPaths(metrics: readonly Metric[]) {
+export function metricsPaths(measured: Partial<Readings>) {
   return {
-    "/metrics": () => ({ status: 200, type: "text/plain; version=0.0.4; charset=utf-8", body: printMetrics(metrics) }),
+    "/metrics": () => ({ status: 200, type: "text/plain; version=0.0.4; charset=utf-8", body: printMetrics(measured) }),
   };
 }

@@ -47,8 +47,8 @@ export interface InfoServiceOptions {
   /** compute_driver as configured. */
   readonly driverName: string;
   readonly capabilities: () => DriverCapabilities;
-  /** Why the gateway is not ready; undefined when it is. */
-  readonly unready: () => string | undefined;
+  /** What keeps the gateway from doing all its work; undefined when nothing does. */
+  readonly degraded: () => string | undefined;
 }
 
 /** The RPCs about the gateway itself and about the caller. */
@@ -58,7 +58,7 @@ export function infoService(
   Pick<Implementation<typeof openshell.OpenShell, Principal>, "health" | "getGatewayInfo" | "getCurrentUser">
 > {
   const { HEALTHY, DEGRADED } = openshell.ServiceStatus;
-  const status = () => (options.unready() === undefined ? HEALTHY : DEGRADED);
+  const status = () => (options.degraded() === undefined ? HEALTHY : DEGRADED);
 
   return {
     health: async () => ({ status: status(), version: options.version }),

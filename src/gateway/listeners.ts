@@ -6,7 +6,7 @@ import { HttpListener, healthPaths, metricsPaths } from "./http.ts";
 import type { Authenticator } from "./identity/authenticator.ts";
 import type { Principal } from "./identity/principal.ts";
 import { listenError } from "./listen-error.ts";
-import type { Metric } from "./metrics.ts";
+import type { Readings } from "./metrics/print.ts";
 import type { GatewayTls } from "./tls.ts";
 
 /** How long calls that are under way may go on at the end, in milliseconds. */
@@ -21,7 +21,7 @@ export interface HttpOptions {
 export async function listenHttp(
   { health, metrics }: HttpOptions,
   unready: () => string | undefined,
-  measured: readonly Metric[],
+  measured: Partial<Readings>,
   undo: AsyncDisposableStack,
 ): Promise<{ readonly healthPort: number | undefined; readonly metricsPort: number | undefined }> {
   const listen = async (

@@ -7,11 +7,11 @@ import { createLogger, type Logger } from "../common/log.ts";
 import type { OidcSettings, Settings } from "../config/index.ts";
 import { createDriver, reasonClass } from "../driver/index.ts";
 import { configPath, loadSettings } from "./config-file.ts";
-import { driverMetrics, RequestCounts } from "./driver-metrics.ts";
 import { type Gateway, startGateway } from "./gateway.ts";
 import { authoritiesPath, type OidcOptions } from "./identity/oidc/oidc-users.ts";
 import type { SessionTokenKeys } from "./identity/session-tokens.ts";
 import { readMasterSecret } from "./master-secret.ts";
+import { DriverMeters } from "./metrics/driver-meters.ts";
 import { listenersOf, type Overrides, settingOverrides } from "./overrides.ts";
 import { readSecret } from "./secret-file.ts";
 import { pathOfUrl } from "./store/database.ts";
@@ -37,7 +37,7 @@ export async function serve(options: ServeOptions): Promise<{ readonly gateway: 
   );
   const log = createLogger({ name: "openshell-gateway", level: own.log_level });
   const caPem = tls === undefined ? undefined : authorityBeside(tls.cert);
-  const requests = new RequestCounts();
+  const meters = new DriverMeters();
   const driver = createDriver({
     settings: kubernetes,
     gateway: {
@@ -49,7 +49,7 @@ export async function serve(options: ServeOptions): Promise<{ readonly gateway: 
     },
     masterSecret: readMasterSecret(required(own.master_secret_path, "master_secret_path")),
     log,
-    onRequest: (request) => requests.count(request),
+    ...meters.listeners,
     ...(options.kubeconfig === undefined ? {} : { kubeconfig: options.kubeconfig }),
   });
   const gateway = await startGateway({
@@ -65,7 +65,7 @@ export async function serve(options: ServeOptions): Promise<{ readonly gateway: 
     ...tokenSettings(settings),
     databasePath,
     driver,
-    driverMetrics: driverMetrics(requests, () => driver.depth()),
+    driverReadings: meters.readings(driver),
     driverName: own.compute_driver,
     allowDriverConfig: kubernetes.allow_driver_config,
     classify: reasonClass,

@@ -6,9 +6,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { gatewaySchema, settingRules } from "../config/index.ts";
 import { openshell } from "../wire/index.ts";
 import { configPath, loadSettings, readRegularFile } from "./config-file.ts";
-import { driverMetrics, RequestCounts } from "./driver-metrics.ts";
 import { readMasterSecret } from "./master-secret.ts";
-import { printMetrics } from "./metrics.ts";
 import { oidcFlags } from "./oidc-flags.ts";
 import { listenersOf, type Overrides, settingOverrides } from "./overrides.ts";
 import { unknownField } from "./unknown-field.ts";
@@ -243,23 +241,5 @@ describe("a sandbox file's unknown field", () => {
       find({ workspace_scope: { workspace: "a" }, spec: { restartPolicy: 1, environment: { ANY: "1" } } }),
     ).toBeUndefined();
     expect(find({ spec: { template: { driver_config: { kubernetes: { anything: 1 } } } } })).toBeUndefined();
-  });
-});
-
-describe("metrics", () => {
-  it("are printed with escaped labels", () => {
-    const samples = () => [{ labels: { phase: 'a"b\\c\nd' }, value: 2 }];
-    expect(printMetrics([{ name: "openshell_x", kind: "gauge", help: "Help.", samples }])).toBe(
-      '# HELP openshell_x Help.\n# TYPE openshell_x gauge\nopenshell_x{phase="a\\"b\\\\c\\nd"} 2\n',
-    );
-  });
-
-  it("count the driver's requests by verb, resource and answer", () => {
-    const requests = new RequestCounts();
-    for (const code of [201, 201, 409]) requests.count({ verb: "create", resource: "pods", code });
-    const printed = printMetrics(driverMetrics(requests, () => 4));
-    expect(printed).toContain('openshell_kube_requests_total{verb="create",resource="pods",code="201"} 2\n');
-    expect(printed).toContain('openshell_kube_requests_total{verb="create",resource="pods",code="409"} 1\n');
-    expect(printed).toContain("openshell_driver_pending_sandboxes 4\n");
   });
 });

@@ -56,15 +56,23 @@ describe("an informer", () => {
   });
 
   test("continues from the last event or bookmark where the server ended the stream", async () => {
-    await using w = await watchPods([
-      podList("10"),
-      lines(watchLine("ADDED", pod("a", "11"))),
-      lines(watchLine("BOOKMARK", { metadata: { resourceVersion: "25" } })),
-      linesThenSilence(watchLine("ADDED", pod("b", "26"))),
-    ]);
+    let restarts = 0;
+    const onRestart = (): void => {
+      restarts += 1;
+    };
+    await using w = await watchPods(
+      [
+        podList("10"),
+        lines(watchLine("ADDED", pod("a", "11"))),
+        lines(watchLine("BOOKMARK", { metadata: { resourceVersion: "25" } })),
+        linesThenSilence(watchLine("ADDED", pod("b", "26"))),
+      ],
+      { onRestart },
+    );
     await w.informer.until("Pod b", (i) => i.get("default", "b"));
     expect(w.watchedFrom()).toEqual(["10", "11", "25"]);
     expect(w.informer.stats).toEqual({ restarts: 2, relists: 0, errors: 0 });
+    expect(restarts).toBe(2);
   });
 
   test.each([
@@ -205,5 +213,14 @@ describe("shared informers", () => {
     expect(informers.of(pods, { namespace: "b", labelSelector: "x=1" })).not.toBe(first);
     await informers.synced();
     expect(informers.hasSynced).toBe(true);
+  });
+
+  test("tell of every watch that is opened again by the name of its resource", async () => {
+    await using server = await ScriptedServer.start([podList("1"), lines(), linesThenSilence()]);
+    const client = await createKubeClient({ component: "test", access: server.access });
+    const restarted: string[] = [];
+    await using informers = new Informers(client, { backoff, onRestart: (resource) => restarted.push(resource) });
+    informers.of(pods, { namespace: "a" });
+    await expect.poll(() => restarted).toEqual(["pods"]);
   });
 });

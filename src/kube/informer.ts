@@ -17,6 +17,8 @@ export interface InformerOptions<T extends KubeObject> {
   readonly signal?: AbortSignal;
   /** Told of every error of the stream and of every listener that threw. The informer goes on by itself. */
   readonly onError?: (error: unknown) => void;
+  /** Told of every stream after the first. */
+  readonly onRestart?: () => void;
   /** What the cache keeps of an object. @default everything but `metadata.managedFields` */
   readonly trim?: (object: Live<T>) => Live<T>;
   /** Wait before the next attempt after a failure. @default 100 ms doubling to 10 s, jittered */
@@ -181,7 +183,10 @@ export class Informer<T extends KubeObject> {
       let failed = true;
       try {
         resourceVersion ??= await this.#list();
-        if (streams > 0) this.#stats.restarts += 1;
+        if (streams > 0) {
+          this.#stats.restarts += 1;
+          this.#options.onRestart?.();
+        }
         for await (const event of this.#watch(resourceVersion)) {
           resourceVersion = event.object.metadata.resourceVersion;
           if (event.type === "BOOKMARK") continue;

@@ -8,14 +8,19 @@ export interface InformerScope {
   readonly fieldSelector?: string;
 }
 
+export interface InformersOptions extends Pick<InformerOptions<KubeObject>, "signal" | "onError" | "backoff"> {
+  /** Told of every watch that is opened again, with the plural of its resource. */
+  readonly onRestart?: (resource: string) => void;
+}
+
 /** Informers that are shared: one for each (resource, namespace, selectors), started by who asks first. */
 export class Informers {
   readonly #client: KubeClient;
-  readonly #options: Pick<InformerOptions<KubeObject>, "signal" | "onError" | "backoff">;
+  readonly #options: InformersOptions;
   readonly #informers = new Map<string, Informer<KubeObject>>();
 
   /** @param options.signal stops all of them */
-  constructor(client: KubeClient, options: Pick<InformerOptions<KubeObject>, "signal" | "onError" | "backoff"> = {}) {
+  constructor(client: KubeClient, options: InformersOptions = {}) {
     this.#client = client;
     this.#options = options;
   }
@@ -26,7 +31,8 @@ export class Informers {
     const shared = this.#informers.get(key);
     // The key names the resource, and a resource has one type of object.
     if (shared) return shared as unknown as Informer<T>;
-    const informer = new Informer<T>({ client: this.#client, resource, ...scope, ...this.#options });
+    const onRestart = () => this.#options.onRestart?.(plural);
+    const informer = new Informer<T>({ client: this.#client, resource, ...scope, ...this.#options, onRestart });
     this.#informers.set(key, informer as unknown as Informer<KubeObject>);
     return informer;
   }
@@ -38,11 +44,6 @@ export class Informers {
 
   get hasSynced(): boolean {
     return [...this.#informers.values()].every((informer) => informer.hasSynced);
-  }
-
-  /** The sum over all, for metrics. */
-  get restarts(): number {
-    return [...this.#informers.values()].reduce((sum, informer) => sum + informer.stats.restarts, 0);
   }
 
   /** Stops the one of this scope, as when its namespace is gone. */

@@ -126,11 +126,11 @@ describe("a gateway that stops", () => {
   it("is counted in no restart; a stream of the driver that broke is", async () => {
     await using test = await TestGateway.start(measured);
     await create(test, "one");
-    expect(await metric(test, "openshell_watch_restarts_total")).toBe(0);
+    expect(await metric(test, "openshell_driver_stream_restarts_total")).toBe(0);
     test.driver.breakWatches();
-    while ((await metric(test, "openshell_watch_restarts_total")) === 0) {
+    while ((await metric(test, "openshell_driver_stream_restarts_total")) === 0) {
       // Asked again until the stream's end has reached the gateway.
     }
-    expect(await metric(test, "openshell_watch_restarts_total")).toBe(1);
+    expect(await metric(test, "openshell_driver_stream_restarts_total")).toBe(1);
   });
 });
