@@ -22,6 +22,7 @@ const usage = `usage: npm test -- [options]
 
   --only PART      one of: static, generated, unit, conformance; may be repeated (default: all)
   --provider NAME  cluster for the conformance suite: local, k3d or kubeconfig (default: $OPENSHELL_PROVIDER, else what this machine has)
+  --project NAME   part of the conformance suite: pairs, nodes or faults; may be repeated (default: pairs and nodes)
   --filter TEXT    only conformance files whose path contains TEXT
   --keep           leave the cluster up
   --report DIR     where junit.xml and report.md go (default: dist/test-report)
@@ -34,6 +35,7 @@ interface Run {
   readonly root: string;
   readonly reports: string;
   readonly provider: string | undefined;
+  /** Arguments that choose among the conformance tests. */
   readonly filter: readonly string[];
   readonly keep: boolean;
   readonly signal: AbortSignal;
@@ -124,8 +126,9 @@ async function conformance(run: Run): Promise<Case[]> {
     () => false,
   );
   const config = ["--config", "e2e/vitest.config.ts", ...run.filter];
+  const timeoutMs = (run.filter.includes("--project=faults") ? 60 : 35) * minute;
   try {
-    const cases = await vitest(run, "conformance", config, 35 * minute, { OPENSHELL_PROVIDER: provider.name });
+    const cases = await vitest(run, "conformance", config, timeoutMs, { OPENSHELL_PROVIDER: provider.name });
     if (cases.some(({ outcome }) => outcome === "failed")) {
       const logs = join(run.reports, "cluster-logs");
       await provider.collectLogs(logs).then(
@@ -148,7 +151,7 @@ async function withoutCluster(run: Run, why: string): Promise<Case[]> {
   if (isCi) {
     return [{ suite: "e2e/suites", name: "a cluster can be had", outcome: "failed", seconds: 0, detail: why }];
   }
-  const skipped = await listed(run, ["--config", "e2e/vitest.config.ts"]);
+  const skipped = await listed(run, ["--config", "e2e/vitest.config.ts", ...run.filter]);
   return skipped.map(({ name, file }) => ({
     suite: relative(run.root, file),
     name,
@@ -207,6 +210,7 @@ async function main(argv: readonly string[], signal: AbortSignal): Promise<numbe
     options: {
       only: { type: "string", multiple: true },
       provider: { type: "string" },
+      project: { type: "string", multiple: true, default: ["pairs", "nodes"] },
       filter: { type: "string" },
       keep: { type: "boolean", default: false },
       report: { type: "string" },
@@ -224,7 +228,10 @@ async function main(argv: readonly string[], signal: AbortSignal): Promise<numbe
     root,
     reports: values.report ?? process.env.OPENSHELL_TEST_REPORT ?? join(root, "dist", "test-report"),
     provider: values.provider ?? process.env.OPENSHELL_PROVIDER,
-    filter: values.filter === undefined ? [] : [values.filter],
+    filter: [
+      ...values.project.map((name) => `--project=${name}`),
+      ...(values.filter === undefined ? [] : [values.filter]),
+    ],
     keep: values.keep,
     signal,
     facts: { "Node.js": process.version, Machine: `${process.platform} ${process.arch}` },

@@ -12,7 +12,8 @@ const patience = {
 
 /**
  * The conformance suite, on a real cluster. Files run side by side, each worker with a gateway of its own (e2e/support/release.ts);
- * those in suites/nodes change the nodes under everybody and run when all others have ended, one at a time.
+ * those in suites/nodes change the nodes under everybody and run when all others have ended, one at a time. Those in suites/faults take
+ * their time, and `npm test` leaves them out.
  */
 export default defineConfig({
   test: {
@@ -36,6 +37,16 @@ export default defineConfig({
           include: ["e2e/suites/nodes/*.test.ts"],
           sequence: { groupOrder: 1 },
           maxWorkers: 1,
+        },
+      },
+      {
+        test: {
+          ...patience,
+          name: "faults",
+          include: ["e2e/suites/faults/*.test.ts"],
+          sequence: { groupOrder: 2 },
+          maxWorkers: 1,
+          hookTimeout: 420_000,
         },
       },
     ],

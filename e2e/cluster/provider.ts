@@ -1,3 +1,4 @@
+import type { ClusterFaults } from "./faults.ts";
 import type { Progress } from "./progress.ts";
 
 export type ProviderName = "local" | "k3d" | "kubeconfig";
@@ -56,11 +57,8 @@ export interface ClusterProvider {
    */
   removeNode(name: string): Promise<void>;
 
-  /**
-   * Makes the API server answer nobody until disposed of, with every connection left open: what a stalled or partitioned control plane looks
-   * like. Only where the provider runs it itself.
-   */
-  stallApiServer?(): Promise<Disposable>;
+  /** Only where the provider runs the cluster's programs itself. */
+  readonly faults?: ClusterFaults;
 
   /** Copies every log worth reading after a failure below `directory`, which is made when it is missing. Never fails on a missing log. */
   collectLogs(directory: string): Promise<void>;

@@ -47,6 +47,8 @@ export interface Pair {
 }
 
 export interface NewSandbox {
+  /** @default a random one */
+  readonly name?: string;
   readonly image?: WorkloadImage;
   readonly command?: readonly string[];
   readonly runtimeClass?: string;
@@ -59,6 +61,14 @@ export interface NewSandbox {
 
 /** Settings below gatewayConfig, keyed by TOML table. */
 export type Settings = Readonly<Record<string, object>>;
+
+/** How a suite's gateway is installed, where that is not as in every other suite. */
+export interface Installation {
+  /** @default the worker's */
+  readonly release?: Release;
+  /** Values of the chart, beside gatewayConfig. */
+  readonly values?: Readonly<Record<string, unknown>>;
+}
 
 /** What a suite works with: the cluster, and the gateway of its worker. */
 export class Conformance implements AsyncDisposable {
@@ -73,12 +83,14 @@ export class Conformance implements AsyncDisposable {
   readonly pods: Informer<Pod>;
   /** Every Agent Sandbox there. */
   readonly resources: Informer<AgentSandbox>;
+  readonly #installation: Installation;
 
   private constructor(
     parts: Pick<
       Conformance,
       "kubeconfig" | "provider" | "release" | "workspace" | "kube" | "gateway" | "pods" | "resources"
     >,
+    installation: Installation,
   ) {
     this.kubeconfig = parts.kubeconfig;
     this.provider = parts.provider;
@@ -88,16 +100,18 @@ export class Conformance implements AsyncDisposable {
     this.gateway = parts.gateway;
     this.pods = parts.pods;
     this.resources = parts.resources;
+    this.#installation = installation;
   }
 
   /** Installs the worker's gateway with `settings`, whatever an earlier file left, and opens what a suite needs. */
-  static async open(settings: Settings = {}): Promise<Conformance> {
+  static async open(settings: Settings = {}, installation: Installation = {}): Promise<Conformance> {
     const kubeconfig = inject("kubeconfig");
-    const place = placeOf(workerRelease());
-    const release = place ? { ...workerRelease(), sandboxNamespace: place.namespace } : workerRelease();
+    const own = installation.release ?? workerRelease();
+    const place = placeOf(own);
+    const release = place ? { ...own, sandboxNamespace: place.namespace } : own;
     const workspace = place?.workspace ?? "default";
     if (place !== undefined) await applyPlace(kubeconfig, place);
-    await installed(kubeconfig, release, settings);
+    await installed(kubeconfig, release, settings, installation);
     const provider = await selectProvider(inject("providerName"));
     const kube = await createKubeClient({
       component: "openshell-conformance",
@@ -111,7 +125,8 @@ export class Conformance implements AsyncDisposable {
     await Promise.all([podInformer.synced, resources.synced]);
     const gateway = await GatewayAccess.open(kubeconfig, release);
     if (workspace !== "default") await ensureWorkspace(gateway, workspace);
-    return new Conformance({ kubeconfig, provider, release, workspace, kube, gateway, pods: podInformer, resources });
+    const parts = { kubeconfig, provider, release, workspace, kube, gateway, pods: podInformer, resources };
+    return new Conformance(parts, installation);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -120,9 +135,10 @@ export class Conformance implements AsyncDisposable {
     this.kube.close();
   }
 
-  /** A sandbox with a random name, in the suite's workspace. */
+  /** A sandbox in the suite's workspace. */
   async create(options: NewSandbox = {}): Promise<TestSandbox> {
-    const { image = "busybox", command, runtimeClass, environment, driverConfig, resources } = options;
+    const { name = randomName(), image = "busybox", command, runtimeClass } = options;
+    const { environment, driverConfig, resources } = options;
     const spec = {
       template: {
         image: referenceOf(image),
@@ -133,7 +149,12 @@ export class Conformance implements AsyncDisposable {
       ...(command === undefined ? {} : { command: [...command] }),
       ...(environment === undefined ? {} : { environment: { ...environment } }),
     };
-    return TestSandbox.create(() => this.gateway.client, `t-${randomBytes(5).toString("hex")}`, spec, this.workspace);
+    return TestSandbox.create(() => this.gateway.client, name, spec, this.workspace);
+  }
+
+  /** The sandbox of this name, when the call that made it was answered to nobody. */
+  find(name: string): Promise<TestSandbox> {
+    return TestSandbox.find(() => this.gateway.client, name, this.workspace);
   }
 
   /** Pods of a sandbox that are there now, those that are ending too. */
@@ -168,7 +189,7 @@ export class Conformance implements AsyncDisposable {
 
   /** Installs the release with other settings than it has. */
   async configure(settings: Settings): Promise<void> {
-    await installed(this.kubeconfig, this.release, settings);
+    await installed(this.kubeconfig, this.release, settings, this.#installation);
     await this.gateway.reconnect();
   }
 
@@ -189,6 +210,10 @@ export class Conformance implements AsyncDisposable {
   }
 }
 
+export function randomName(): string {
+  return `t-${randomBytes(5).toString("hex")}`;
+}
+
 async function ensureWorkspace({ client }: GatewayAccess, name: string): Promise<void> {
   try {
     await client.createWorkspace({ name }, { timeoutMs: 30_000 });
@@ -198,10 +223,15 @@ async function ensureWorkspace({ client }: GatewayAccess, name: string): Promise
   }
 }
 
-async function installed(kubeconfig: string, release: Release, settings: Settings): Promise<void> {
-  const place = placeOf(workerRelease());
+async function installed(
+  kubeconfig: string,
+  release: Release,
+  settings: Settings,
+  installation: Installation,
+): Promise<void> {
+  const place = placeOf(release);
   const all = place ? { ...settings, [tables.driver]: { ...place.settings, ...settings[tables.driver] } } : settings;
-  const values = { ...imageValues(inject("gatewayDigest")), gatewayConfig: all };
+  const values = { ...imageValues(inject("gatewayDigest")), ...installation.values, gatewayConfig: all };
   await install({ kubeconfig, release, presets: ["conformance"], values });
 }
 

@@ -70,18 +70,16 @@ export async function install(options: InstallOptions): Promise<void> {
   }
 }
 
+/** Removes a release, if it is there. Its namespaces stay. */
+export async function removeRelease(kubeconfig: string, { name, namespace }: Release): Promise<void> {
+  const where = ["--kubeconfig", kubeconfig, "-n", namespace];
+  await run(clients.helm4, ["uninstall", name, ...where, "--ignore-not-found", "--wait", "--timeout=60s"]);
+}
+
 /** Removes a release and both of its namespaces. */
 export async function uninstall(kubeconfig: string, release: Release): Promise<void> {
   const where = ["--kubeconfig", kubeconfig];
-  await run(clients.helm4, [
-    "uninstall",
-    release.name,
-    ...where,
-    "-n",
-    release.namespace,
-    "--ignore-not-found",
-    "--wait",
-  ]);
+  await removeRelease(kubeconfig, release);
   const namespaces = [release.sandboxNamespace, release.namespace];
   await run(clients.kubectl, [...where, "delete", "namespace", ...namespaces, "--ignore-not-found", "--timeout=120s"]);
 }

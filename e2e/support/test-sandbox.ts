@@ -43,6 +43,13 @@ export class TestSandbox implements AsyncDisposable {
     return new TestSandbox(gateway, sandbox);
   }
 
+  static async find(gateway: () => Gateway, name: string, workspace: string): Promise<TestSandbox> {
+    const workspaceScope = { selection: { case: "workspace" as const, value: workspace } };
+    const { sandbox } = await gateway().getSandbox({ workspaceScope, name }, { timeoutMs: 10_000 });
+    if (sandbox === undefined) throw new OpenShellError("internal", "GetSandbox answered without a sandbox");
+    return new TestSandbox(gateway, sandbox);
+  }
+
   /** The Sandbox resource's and the workload Pod's name. */
   get resourceName(): string {
     return `${this.workspace}--${this.name}`;

@@ -6,9 +6,9 @@ import { type Progress, silent } from "../progress.ts";
 import type { ClusterProvider, NodeInfo, UpOptions } from "../provider.ts";
 import { Authority } from "./certificates.ts";
 import { findHierarchies, processesIn, removeCgroup, reserveCgroup } from "./cgroups.ts";
-import { type ComponentPlace, componentPid } from "./component.ts";
+import type { ComponentPlace } from "./component.ts";
 import { type Context, nodesOf, updateState } from "./context.ts";
-import { controlCgroup } from "./control-plane.ts";
+import { LocalFaults } from "./faults.ts";
 import { importImage, keepArchive } from "./images.ts";
 import { type Layout, layoutOf, maxNodes, nodeLayoutOf, stateDirectory } from "./layout.ts";
 import { makeRoutes, removeBridge, removeNodeNetwork, reserveSlot } from "./network.ts";
@@ -25,6 +25,7 @@ import { originalSysctls, restoreSysctls } from "./sysctls.ts";
  */
 export class LocalProvider implements ClusterProvider {
   readonly name = "local";
+  readonly faults = new LocalFaults(() => this.#existing());
   readonly #directory: string;
 
   /** @param directory where everything of the cluster is kept. @default $OPENSHELL_LOCAL_CLUSTER or /var/lib/openshell-local-cluster */
@@ -129,14 +130,6 @@ export class LocalProvider implements ClusterProvider {
     await stopNode(context, node);
     await updateState(context, { nodes: context.state.nodes.filter((index) => index !== node.index) });
     await makeRoutes(context.layout, nodesOf(context));
-  }
-
-  async stallApiServer(): Promise<Disposable> {
-    const { place, layout } = await this.#existing();
-    const pid = await componentPid(place, "kube-apiserver", controlCgroup(layout));
-    if (pid === undefined) throw new OpenShellError("failed-precondition", "the API server does not run");
-    process.kill(pid, "SIGSTOP");
-    return { [Symbol.dispose]: () => void process.kill(pid, "SIGCONT") };
   }
 
   async collectLogs(directory: string): Promise<void> {

@@ -1,5 +1,6 @@
 import { access, mkdir, readFile, rename, rm, rmdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { OpenShellError } from "../../../src/common/errors.ts";
 import { kubectl, kubectlAttempt } from "../clients.ts";
 import { attempt } from "../exec.ts";
 import type { LeafRequest } from "./certificates.ts";
@@ -63,6 +64,14 @@ export async function startNode(context: Context, node: NodeLayout): Promise<voi
 /** True when nothing of the node has to be started: the last component only runs when all before it did. */
 async function allRun(context: Context, node: NodeLayout): Promise<boolean> {
   const holder = await holderPid(context, node);
+/** Starts the kubelet of a node of which everything else runs. */
+export async function startKubelet(context: Context, node: NodeLayout): Promise<void> {
+  const holder = await holderPid(context, node);
+  if (holder === undefined) throw new OpenShellError("failed-precondition", `${node.name} does not run`);
+  const [, kubelet] = nodeComponents(context, node, holder);
+  await startComponent(context.place, kubelet);
+}
+
   if (holder === undefined) return false;
   const pids = nodeComponents(context, node, holder).map(({ name, cgroup }) =>
     componentPid(context.place, name, cgroup),

@@ -31,7 +31,8 @@ describe("an API server that answers nobody", () => {
     skip,
   }) => {
     const { provider } = suite;
-    if (provider.stallApiServer === undefined) skip(`the ${provider.name} provider does not run the API server itself`);
+    const { faults } = provider;
+    if (faults === undefined) skip(`the ${provider.name} provider does not run the API server itself`);
     await using running = await CountingSandbox.running(suite);
     await using stopping = await suite.create();
     const deleting = await suite.create();
@@ -43,7 +44,7 @@ describe("an API server that answers nobody", () => {
     await using creating = await suite.create();
     await Promise.all([stopping.stop(), deleting.delete()]);
     {
-      using _stall = await provider.stallApiServer?.();
+      using _stall = await faults?.stallApiServer();
       await sleep(stallSeconds * 1000);
     }
     await suite.gateway.reconnect();
