@@ -13,6 +13,7 @@ import {
   type KubeClient,
   type Live,
   type Pod,
+  ServerClock,
 } from "../kube/index.ts";
 import { driverLeaseName, type GatewayFacts } from "../manifests/index.ts";
 import type { compute, Implementation } from "../wire/index.ts";
@@ -42,6 +43,8 @@ class KubernetesDriver implements Driver {
   readonly implementation: Implementation<typeof compute.ComputeDriver>;
   readonly #options: DriverOptions;
   readonly #hub = new Hub();
+  readonly #clock = new ServerClock();
+  readonly #now: () => Date;
   readonly #stop = new AbortController();
   readonly #background = new Set<Promise<void>>();
   #running: Running | undefined;
@@ -55,8 +58,10 @@ class KubernetesDriver implements Driver {
 
   constructor(options: DriverOptions) {
     this.#options = options;
+    this.#now = options.now ?? (() => this.#clock.now());
     this.implementation = computeDriver({
       options,
+      now: this.#now,
       hub: this.#hub,
       gateway: gatewayFacts(options),
       running: () => this.#requireRunning(),
@@ -81,13 +86,16 @@ class KubernetesDriver implements Driver {
     const signal = AbortSignal.any([parent, this.#stop.signal]);
     const { settings, gateway, log, onRequest, masterSecret } = this.#options;
     const { onWatchRestart, onReplacement, onReconciled, onRound } = this.#options;
-    const now = this.#options.now ?? (() => new Date());
+    const now = this.#now;
     const client =
       this.#options.client ??
       (await createKubeClient({
         component: "openshell-driver",
         ...(this.#options.kubeconfig === undefined ? {} : { kubeconfig: this.#options.kubeconfig }),
-        ...(onRequest === undefined ? {} : { onRequest }),
+        onRequest: (request) => {
+          this.#clock.hear(request);
+          onRequest?.(request);
+        },
       }));
     const onError = (error: unknown) => {
       if (isNotFound(error)) this.#discoverSoon(signal);
@@ -297,17 +305,20 @@ class KubernetesDriver implements Driver {
   }
 
   #tellForeignPod(sandboxId: string, { metadata: { name, namespace } }: Live<Pod>): void {
-    const { log, now = () => new Date() } = this.#options;
+    const { log } = this.#options;
     const message = `Pod ${name} has the labels of this sandbox and is not its own; nothing waits for it`;
     log.warn({ sandbox: sandboxId, namespace, pod: name }, "ForeignPod: a Pod has the labels of a sandbox");
-    this.#hub.platformEvent(sandboxId, warningOf({ at: now(), reason: "ForeignPod", message, kind: "Pod", name }));
+    this.#hub.platformEvent(
+      sandboxId,
+      warningOf({ at: this.#now(), reason: "ForeignPod", message, kind: "Pod", name }),
+    );
   }
 
   async #sweepRegularly(signal: AbortSignal): Promise<void> {
-    const now = this.#options.now ?? (() => new Date());
     while (!signal.aborted) {
       await sleep(sweepEveryMs * (0.75 + Math.random() / 2), signal).catch(() => undefined);
-      if (!signal.aborted && this.#isLeader && this.#running) await sweep(this.#running, now(), this.#options.log);
+      if (!signal.aborted && this.#isLeader && this.#running)
+        await sweep(this.#running, this.#now(), this.#options.log);
     }
   }
 }

@@ -20,6 +20,8 @@ import type { DriverOptions, Running } from "./types.ts";
 
 export interface ServiceOptions {
   readonly options: DriverOptions;
+  /** The cluster's clock. */
+  readonly now: () => Date;
   readonly hub: Hub;
   readonly gateway: GatewayFacts;
   readonly running: () => Running;
@@ -32,6 +34,7 @@ export interface ServiceOptions {
 /** The twelve calls of ComputeDriver. */
 export function computeDriver({
   options,
+  now,
   hub,
   gateway,
   running,
@@ -39,7 +42,6 @@ export function computeDriver({
   requireComplete,
 }: ServiceOptions): Implementation<typeof compute.ComputeDriver> {
   const { settings } = options;
-  const now = options.now ?? (() => new Date());
   const identityOf = (record: GenerationRecord) =>
     `kubernetes://${record.settings.namespace}/${sandboxResourceName(record.sandbox.workspace, record.sandbox.name)}/${record.generation.id}`;
 

@@ -110,13 +110,16 @@ export class Requests {
     let refreshCredentials = false;
     for (;;) {
       const startedAt = performance.now();
-      const report = (code: number): void =>
+      const report = (code: number, date?: string): void => {
+        const answeredAt = new Date(date ?? Number.NaN);
         this.#options.onRequest({
           verb: call.verb,
           resource: call.resource,
           code,
           durationMs: performance.now() - startedAt,
+          ...(Number.isNaN(answeredAt.getTime()) ? {} : { answeredAt }),
         });
+      };
       let answer: IncomingMessage;
       try {
         answer = await this.#options.transport.send({ ...call.exchange, signal, refreshCredentials });
@@ -125,7 +128,7 @@ export class Requests {
         throw error;
       }
       const code = answer.statusCode ?? 0;
-      report(code);
+      report(code, answer.headers.date);
       if (code < 300) return answer;
       const body = parsed(await readText(answer));
       const wait = waitSeconds(code, answer.headers["retry-after"]);

@@ -80,6 +80,18 @@ describe("a call", () => {
     ]);
   });
 
+  test("tells when it was answered by the server's clock", async () => {
+    const records: RequestRecord[] = [];
+    const date = "Thu, 01 Jan 2026 00:00:00 GMT";
+    const step: ScriptedStep = (request, response) => {
+      response.setHeader("date", date);
+      return answer(200, pod("web", "1"))(request, response);
+    };
+    await using c = await connect([step], { onRequest: (record) => records.push(record) });
+    await c.client.get(pods, "default", "web");
+    expect(records).toMatchObject([{ code: 200, answeredAt: new Date(date) }]);
+  });
+
   test("gives up on 429s at its deadline", async () => {
     await using c = await connect(refuse(429, "TooManyRequests", "slow down", { "retry-after": "0" }));
     await expect(c.client.get(pods, "default", "web", { deadlineMs: 250 })).rejects.toMatchObject({

@@ -27,5 +27,6 @@ export { type InformerScope, Informers } from "./informers.ts";
 export { type HeldLease, holdLease, type LeaseOptions } from "./lease.ts";
 export { type Refusal, type RefusalKind, refusalOf } from "./refusals.ts";
 export * from "./resources.ts";
+export { ServerClock } from "./server-clock.ts";
 export * from "./types.ts";
 export { WorkQueue, type WorkQueueOptions } from "./work-queue.ts";

@@ -47,6 +47,8 @@ export interface RequestRecord {
   /** HTTP status; 0 when no answer came. */
   readonly code: number;
   readonly durationMs: number;
+  /** The API server's time as it answered, in whole seconds; undefined when nothing came back. */
+  readonly answeredAt?: Date;
 }
 
 export interface CallOptions {
