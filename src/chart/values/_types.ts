@@ -28,8 +28,8 @@ export const resources = (cpu: string, memory: string, limit: string, whose: str
   setting(
     z
       .strictObject({
-        requests: setting(stringMap().default({ cpu, memory }), "Requests by resource name."),
-        limits: setting(stringMap().default({ memory: limit }), "Limits by resource name."),
+        requests: setting(quantityMap().default({ cpu, memory }), "Requests by resource name."),
+        limits: setting(quantityMap().default({ memory: limit }), "Limits by resource name."),
       })
       .prefault({}),
     `Resources of ${whose}. Non-zero requests keep it out of QoS class BestEffort.`,

@@ -54,6 +54,7 @@ export const pkiValues = {
         renewalSchedule: setting(
           z.string().default("17 4 * * *"),
           "Cron schedule of the CronJob that renews certificates between upgrades, with rights to the release's own Secrets only; empty: none, and each upgrade renews.",
+          { example: "17 4 * * 0" },
         ),
         timeoutSeconds: setting(z.int().min(10).default(120), "How long the hook may take."),
         resources: resources("50m", "96Mi", "256Mi", "the hook"),

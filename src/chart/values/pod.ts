@@ -25,11 +25,11 @@ export const podValues = {
         ),
         storageClassName: setting(
           z.string().default(""),
-          "StorageClass; empty: the cluster's default. A block volume: SQLite does not work on NFS.",
+          "StorageClass; empty: the cluster's default. A block volume: SQLite does not work on NFS. It cannot be changed later.",
         ),
         accessMode: setting(
           z.enum(["ReadWriteOnce", "ReadWriteOncePod"]).default("ReadWriteOnce"),
-          "Access mode. ReadWriteOncePod lets the cluster prove that one process owns the store; it cannot be changed later.",
+          "Access mode. ReadWriteOncePod lets the cluster prove that one process owns the store. It cannot be changed later.",
         ),
         annotations: setting(stringMap(), "Annotations of the claim."),
         existingClaim: setting(
@@ -64,8 +64,18 @@ export const podValues = {
   ),
   terminationGracePeriodSeconds: setting(z.int().min(1).default(30), "How long the gateway may take to end."),
   nodeSelector: setting(stringMap(), "Labels of nodes that run the gateway."),
-  tolerations: setting(anyList(), "Tolerations of the gateway."),
-  affinity: setting(anyMap(), "Affinity of the gateway."),
+  tolerations: setting(anyList(), "Tolerations of the gateway.", {
+    example: [{ key: "example.com/gateway", operator: "Exists" }],
+  }),
+  affinity: setting(anyMap(), "Affinity of the gateway.", {
+    example: {
+      nodeAffinity: {
+        requiredDuringSchedulingIgnoredDuringExecution: {
+          nodeSelectorTerms: [{ matchExpressions: [{ key: "example.com/gateway", operator: "Exists" }] }],
+        },
+      },
+    },
+  }),
   priorityClassName: setting(z.string().default(""), "PriorityClass of the gateway."),
   fixedUserIds: setting(
     z.boolean().default(true),
@@ -82,10 +92,17 @@ export const podValues = {
   extraEnv: setting(
     anyList(),
     "More environment of the gateway, such as HTTPS_PROXY; nothing that begins with OPENSHELL_.",
+    { example: [{ name: "HTTPS_PROXY", value: "http://proxy.example.com:3128" }] },
   ),
-  extraVolumes: setting(anyList(), "More volumes of the gateway's Pod."),
-  extraVolumeMounts: setting(anyList(), "More volume mounts of the gateway."),
-  lifecycle: setting(anyMap(), "Lifecycle hooks of the gateway's container."),
+  extraVolumes: setting(anyList(), "More volumes of the gateway's Pod.", {
+    example: [{ name: "proxy-ca", configMap: { name: "proxy-ca" } }],
+  }),
+  extraVolumeMounts: setting(anyList(), "More volume mounts of the gateway.", {
+    example: [{ name: "proxy-ca", mountPath: "/etc/proxy-ca", readOnly: true }],
+  }),
+  lifecycle: setting(anyMap(), "Lifecycle hooks of the gateway's container.", {
+    example: { preStop: { sleep: { seconds: 5 } } },
+  }),
   podLabels: setting(stringMap(), "More labels of the gateway's Pod."),
   podAnnotations: setting(stringMap(), "More annotations of the gateway's Pod."),
 } as const;

@@ -45,10 +45,15 @@ export const sandboxValues = {
         default: setting(
           quantityMap(),
           "Limits of containers that have none. A request above such a limit is refused by the cluster.",
+          { example: { memory: "1Gi" } },
         ),
-        defaultRequest: setting(quantityMap(), "Requests of containers that have none."),
-        min: setting(quantityMap(), "Least request of a container; supervisors and runtimes included."),
-        max: setting(quantityMap(), "Greatest limit of a container."),
+        defaultRequest: setting(quantityMap(), "Requests of containers that have none.", {
+          example: { memory: "128Mi" },
+        }),
+        min: setting(quantityMap(), "Least request of a container; supervisors and runtimes included.", {
+          example: { memory: "64Mi" },
+        }),
+        max: setting(quantityMap(), "Greatest limit of a container.", { example: { memory: "4Gi" } }),
       })
       .prefault({}),
     "What one container of a sandbox may use.",

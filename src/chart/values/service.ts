@@ -15,7 +15,9 @@ export const serviceValues = {
           z.int().min(1).max(65_535).default(8080),
           "Port for users and supervisors, of the Service and the Pod.",
         ),
-        nodePort: setting(nodePort(), "Fixed node port for type NodePort or LoadBalancer; 0: chosen by the cluster."),
+        nodePort: setting(nodePort(), "Fixed node port for type NodePort or LoadBalancer; 0: chosen by the cluster.", {
+          example: 30_080,
+        }),
         healthPort: setting(
           z.int().min(1).max(65_535).default(8081),
           "Port of /healthz and /readyz on the Pod; not on the Service.",
@@ -30,10 +32,14 @@ export const serviceValues = {
           z.enum(["", "Cluster", "Local"]).default(""),
           "For type NodePort or LoadBalancer: Local keeps the client's address; empty: the cluster's default.",
         ),
-        loadBalancerClass: setting(z.string().default(""), "For type LoadBalancer: which controller serves it."),
+        loadBalancerClass: setting(
+          z.string().default(""),
+          "For type LoadBalancer: which controller serves it. It cannot be changed later.",
+        ),
         loadBalancerSourceRanges: setting(
           z.array(z.string()).default([]),
           "For type LoadBalancer: the networks that may connect; empty: all.",
+          { example: ["192.0.2.0/24"] },
         ),
       })
       .prefault({}),

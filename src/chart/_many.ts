@@ -1,0 +1,68 @@
+/** Test support: many renderings of the chart by one process of Helm, which takes a fraction of as many processes. */
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { chartDirectory, template } from "./_helm.ts";
+import { templateNames } from "./chart.ts";
+
+const mark = "renderings: ";
+/** The chart's own templates, again and again, with other values at their root. As JSON in one document: Helm sorts documents by kind. */
+const loop = `{{- $renderings := list }}
+{{- range $case := .Values.cases }}
+{{- $root := dict "Values" (dict "AsMap" $case) "Release" $.Release "Chart" $.Chart "Capabilities" $.Capabilities }}
+{{- $text := "" }}
+{{- range $name := $.Values.templates }}
+{{- $text = print $text (include (printf "%s/%s.yaml" $.Template.BasePath $name) $root) "\\n" }}
+{{- end }}
+{{- $renderings = append $renderings $text }}
+{{- end }}
+${mark}{{ toJson $renderings }}
+`;
+
+/** The texts of the objects in a rendering, by apiVersion, kind, namespace and name. */
+export type Documents = ReadonlyMap<string, string>;
+
+/** Renders the chart with each of the values; what Helm or a guard refuses is an error in its place. They are not held to the schema. */
+export function renderMany(program: string, cases: readonly object[], namespace = "openshell"): (Documents | Error)[] {
+  const chart = mkdtempSync(join(tmpdir(), "openshell-many-"));
+  try {
+    cpSync(chartDirectory, chart, { recursive: true });
+    rmSync(join(chart, "values.schema.json"));
+    writeFileSync(join(chart, "templates", "zz-many.yaml"), loop);
+    return within(cases, (some) => {
+      const text = template(program, {
+        chart,
+        namespace,
+        values: { cases: some, templates: [...templateNames, "guards"] },
+      });
+      const line = text.split("\n").find((one) => one.startsWith(mark)) ?? "";
+      const renderings: string[] = JSON.parse(line.slice(mark.length));
+      return renderings.map(documentsOf);
+    });
+  } finally {
+    rmSync(chart, { recursive: true, force: true });
+  }
+}
+
+/** All at once; when that is refused, by halves down to those that are. */
+function within(cases: readonly object[], renderAll: (some: readonly object[]) => Documents[]): (Documents | Error)[] {
+  try {
+    return renderAll(cases);
+  } catch (error) {
+    if (cases.length === 1) return [new Error(`${JSON.stringify(cases[0])} is refused`, { cause: error })];
+    const half = cases.length >> 1;
+    return [...within(cases.slice(0, half), renderAll), ...within(cases.slice(half), renderAll)];
+  }
+}
+
+function documentsOf(rendering: string): Documents {
+  const documents = rendering.split(/^---\n/m).slice(1);
+  return new Map(
+    documents.map((text) => {
+      const line = (pattern: RegExp) => pattern.exec(text)?.[1] ?? "";
+      const namespace = line(/^ {2}namespace: "?([^"\n]+)/m);
+      const name = line(/^ {2}name: "?([^"\n]+)/m);
+      return [[line(/^apiVersion: (.+)/m), line(/^kind: (.+)/m), namespace, name].join(" "), text.trimEnd()];
+    }),
+  );
+}
