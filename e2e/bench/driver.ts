@@ -9,7 +9,6 @@
 import { randomBytes } from "node:crypto";
 import { parseArgs } from "node:util";
 import { loadImages } from "../../images/load.ts";
-import { referenceOf } from "../../images/references.ts";
 import {
   type AgentSandbox,
   type AgentSandboxVersion,
@@ -30,7 +29,8 @@ import { stderrProgress } from "../cluster/progress.ts";
 import { selectProvider } from "../cluster/select.ts";
 import { GatewayAccess } from "../support/gateway-access.ts";
 import { imageValues, install, releaseNamed } from "../support/release.ts";
-import { TestSandbox } from "../support/test-sandbox.ts";
+import type { TestSandbox } from "../support/test-sandbox.ts";
+import { bareClaim, barePod, benchLabel, type Specimen, sandboxesOf, specimenOf } from "./_bare-pairs.ts";
 import { machine, machineLine, median, publish, timed } from "./_report.ts";
 
 const { values } = parseArgs({
@@ -43,8 +43,6 @@ const { values } = parseArgs({
 const rounds = Number(values.rounds);
 const release = releaseNamed("openshell-bench");
 const namespace = release.sandboxNamespace;
-/** Of what the bare client makes. */
-const benchLabel = "bench.openshell.test/leg";
 
 const progress = stderrProgress();
 const provider = await selectProvider(values.provider ?? process.env.OPENSHELL_PROVIDER);
@@ -68,10 +66,8 @@ interface Life {
   readonly deleteMs: number;
 }
 
-const create = () =>
-  TestSandbox.create(() => gateway.client, `b-${randomBytes(5).toString("hex")}`, {
-    template: { image: referenceOf("busybox") },
-  });
+const createNamed = sandboxesOf(() => gateway.client);
+const create = () => createNamed(`b-${randomBytes(5).toString("hex")}`);
 
 const podsWith = (label: string, value: string) =>
   known.list().filter(({ metadata }) => metadata.labels?.[label] === value);
@@ -95,52 +91,29 @@ async function ours(): Promise<Life> {
 }
 
 /** A pair as the cluster has it, and copies of its Secrets for those who imitate it. */
-async function specimen() {
+async function specimen(): Promise<Specimen> {
   await using sandbox = await create();
   await sandbox.ready();
   const pair = podsWith(labels.sandboxId, sandbox.id);
-  const resource = await kube.get(sandboxResource, namespace, sandbox.resourceName);
-  const listed = await kube.list(secrets, namespace, { labelSelector: `${labels.sandboxId}=${sandbox.id}` });
-  for (const { metadata, data } of listed.items) {
+  const found = await specimenOf(kube, sandboxResource, namespace, sandbox, pair);
+  for (const { metadata, data } of found.secrets) {
     const copy = { apiVersion: "v1", kind: "Secret", metadata: { name: copyOf(metadata.name) }, data: data ?? {} };
     await kube.delete(secrets, namespace, copy.metadata.name).catch(() => undefined);
     await kube.create(secrets, namespace, copy);
   }
-  return { pair, resource };
+  return found;
 }
 
 const copyOf = (secret: string) => `bench-${secret}`.slice(0, 63);
 
-/** The same Pod with nothing to wait for: no gate, no owner, Secrets that are there, a claim of its own. */
-function bare({ spec, metadata }: Live<Pod>, leg: string, index: number): Pod {
-  const { nodeName: _node, schedulingGates: _gates, ...rest } = spec ?? { containers: [] };
-  const volumes = (rest.volumes ?? [])
-    .filter(({ name }) => !name.startsWith("kube-api-access"))
-    .map((volume) => {
-      if (volume.persistentVolumeClaim) return { ...volume, persistentVolumeClaim: { claimName: leg } };
-      if (volume.secret)
-        return { ...volume, secret: { ...volume.secret, secretName: copyOf(volume.secret.secretName ?? "") } };
-      return volume;
-    });
-  return {
-    apiVersion: "v1",
-    kind: "Pod",
-    metadata: { name: `${leg}-${index}`, labels: { [benchLabel]: leg }, annotations: metadata.annotations ?? {} },
-    spec: { ...rest, volumes },
-  };
-}
+const bare = (pod: Live<Pod>, leg: string, index: number) => barePod(pod, { leg, index, secretName: copyOf });
 
-async function bothBare({ pair, resource }: Awaited<ReturnType<typeof specimen>>): Promise<Life> {
+async function bothBare(model: Specimen): Promise<Life> {
+  const { pair } = model;
   const leg = `bench-${randomBytes(4).toString("hex")}`;
-  const [claim] = resource.spec.volumeClaimTemplates ?? [];
   const createMs = await timed(async () => {
     await Promise.all([
-      kube.create(persistentVolumeClaims, namespace, {
-        apiVersion: "v1",
-        kind: "PersistentVolumeClaim",
-        metadata: { name: leg },
-        spec: claim?.spec ?? {},
-      }),
+      kube.create(persistentVolumeClaims, namespace, bareClaim(model, leg)),
       ...pair.map((pod, index) => kube.create(pods, namespace, bare(pod, leg, index))),
     ]);
     await known.until("two bare Pods to run", () => podsWith(benchLabel, leg).filter(runs).length === pair.length);
@@ -155,7 +128,7 @@ async function bothBare({ pair, resource }: Awaited<ReturnType<typeof specimen>>
   return { createMs, deleteMs };
 }
 
-async function bareSandbox({ pair, resource }: Awaited<ReturnType<typeof specimen>>): Promise<Life> {
+async function bareSandbox({ pair, resource }: Specimen): Promise<Life> {
   const leg = `bench-${randomBytes(4).toString("hex")}`;
   const workload = pair.find(({ metadata }) => metadata.name === resource.metadata.name) as Live<Pod>;
   const { spec } = bare(workload, leg, 0);

@@ -42,6 +42,8 @@ const goPrograms = {
     takes: "90 s",
   },
   helm3: { version: "v3.21.4", package: "helm.sh/helm/v3/cmd/helm", takes: "60 s" },
+  /** Hollow nodes for `npm run bench -- scale`; no cluster is made of it. */
+  kwok: { version: "v0.7.0", package: "sigs.k8s.io/kwok/cmd/kwok", takes: "100 s" },
 } as const satisfies Record<string, GoProgram>;
 
 export type GoProgramName = keyof typeof goPrograms;

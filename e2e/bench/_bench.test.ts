@@ -1,0 +1,71 @@
+import { describe, expect, it } from "vitest";
+import type { Scrape } from "../support/gateway-metrics.ts";
+import { inParallel, percentile, poisson } from "./_arrivals.ts";
+import { ofSandboxes, quantileBetween, requestsBetween, total, writesIn } from "./_counts.ts";
+
+const scrape = (values: Record<string, number>): Scrape => ({ names: [], values: new Map(Object.entries(values)) });
+const request = (verb: string, resource: string, code = 200) =>
+  `openshell_kube_requests_total{verb="${verb}",resource="${resource}",code="${code}"}`;
+
+describe("percentiles", () => {
+  it("are values that were measured, and count what failed as the worst", () => {
+    const numbers = Array.from({ length: 100 }, (_, index) => 100 - index);
+    expect([0.5, 0.9, 0.99, 1].map((share) => percentile(numbers, share))).toEqual([50, 90, 99, 100]);
+    expect(percentile([1, undefined, 2], 0.99)).toBe(Number.POSITIVE_INFINITY);
+    expect(percentile([7], 0.5)).toBe(7);
+  });
+
+  it("of a histogram lie within their bucket, and tell only of what came between two scrapes", () => {
+    const before = scrape({ 'x_bucket{le="1"}': 10, 'x_bucket{le="2"}': 10, 'x_bucket{le="+Inf"}': 10 });
+    const after = scrape({ 'x_bucket{le="1"}': 10, 'x_bucket{le="2"}': 20, 'x_bucket{le="+Inf"}': 20 });
+    expect(quantileBetween("x", before, after, 0.5)).toBe(1.5);
+    expect(quantileBetween("x", before, after, 1)).toBe(2);
+    expect(quantileBetween("x", before, before, 0.5)).toBeNaN();
+  });
+});
+
+describe("counted requests", () => {
+  it("are those between two scrapes, whatever they were answered, without what is nobody's", () => {
+    const before = scrape({ [request("create", "pods")]: 2, [request("patch", "leases")]: 5 });
+    const after = scrape({
+      [request("create", "pods")]: 3,
+      [request("create", "pods", 409)]: 1,
+      [request("patch", "leases")]: 9,
+      [request("watch", "pods")]: 1,
+      [request("create", "selfsubjectaccessreviews")]: 4,
+      [request("list", "pods")]: 1,
+    });
+    const between = requestsBetween(before, after);
+    expect(between.get("create pods")).toBe(2);
+    expect(total(ofSandboxes(between))).toBe(7);
+    expect([...writesIn(between)]).toEqual([["create pods", 2]]);
+  });
+});
+
+describe("arrivals", () => {
+  it("do not wait for each other, and a failure is told and is no end", async () => {
+    const gate = Promise.withResolvers<number>();
+    let begun = 0;
+    const all = poisson(10_000, 5, (index) => {
+      begun += 1;
+      if (begun === 5) gate.resolve(3);
+      return index === 2 ? Promise.reject(new Error("no")) : gate.promise;
+    });
+    expect(await all).toEqual({ latenciesMs: [3, 3, undefined, 3, 3], failures: ["no"] });
+  });
+
+  it("of a loop are at most so many at once", async () => {
+    let now = 0;
+    let most = 0;
+    const done: number[] = [];
+    await inParallel(10, 3, async (index) => {
+      now += 1;
+      most = Math.max(most, now);
+      await Promise.resolve();
+      now -= 1;
+      done.push(index);
+    });
+    expect(most).toBe(3);
+    expect(done.sort((a, b) => a - b)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  });
+});
