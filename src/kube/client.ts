@@ -34,7 +34,7 @@ export interface KubeClientOptions {
   readonly deadlineMs?: number;
   /**
    * Milliseconds that a watch may take beyond the time after which the server should have ended it; then its connection
-   * is dead without having said so, and is given up. @default 30000
+   * is dead without having said so, and is given up. @default 10000
    */
   readonly watchOverdueMs?: number;
 }
@@ -67,7 +67,7 @@ class HttpKubeClient implements KubeClient {
       transport: this.#transport,
       onRequest: options.onRequest ?? (() => undefined),
       deadlineMs: options.deadlineMs ?? 30_000,
-      overdueMs: options.watchOverdueMs ?? 30_000,
+      overdueMs: options.watchOverdueMs ?? 10_000,
     });
   }
 

@@ -12,7 +12,7 @@ import {
 } from "./_scripted-server.ts";
 import { createKubeClient } from "./client.ts";
 import { Informer, type InformerOptions } from "./informer.ts";
-import { Informers } from "./informers.ts";
+import { Informers, secondsOfStream } from "./informers.ts";
 import { type Pod, pods } from "./resources.ts";
 
 const backoff = { initialMs: 1, maxMs: 4 };
@@ -204,6 +204,28 @@ describe("a stream that falls silent", () => {
 });
 
 describe("shared informers", () => {
+  test.each([
+    [10, 0, 30],
+    [10, 1, 45],
+    [200, 0, 100],
+    [6000, 1, 450],
+  ])("%i of them with a chance of %f have streams of %i seconds", (informers, chance, seconds) => {
+    expect(secondsOfStream(informers, () => chance)).toBe(seconds);
+  });
+
+  test("ask for short streams, so that one that falls silent is missed for less than a minute", async () => {
+    await using server = await ScriptedServer.start([podList("10"), linesThenSilence()]);
+    const client = await createKubeClient({ component: "test", access: server.access });
+    await using informers = new Informers(client);
+    await informers.of(pods, { namespace: "default" }).synced;
+    await expect.poll(() => server.requests.length).toBe(2);
+    const seconds = Number(server.requests[1]?.query.get("timeoutSeconds"));
+    // And ten beyond, for its end to arrive.
+    expect(seconds).toBeLessThan(50);
+    expect(seconds).toBeGreaterThanOrEqual(30);
+    client.close();
+  });
+
   test("are one for each scope", async () => {
     await using server = await ScriptedServer.start(podList("1"));
     const client = await createKubeClient({ component: "test", access: server.access });

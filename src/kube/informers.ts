@@ -13,6 +13,18 @@ export interface InformersOptions extends Pick<InformerOptions<KubeObject>, "sig
   readonly onRestart?: (resource: string) => void;
 }
 
+/** Seconds that a stream lives: at least, and at most. */
+const streamSeconds = { shortest: 30, longest: 300 };
+
+/**
+ * A stream that fell silent without an end is noticed when it should have ended, so streams are short; one that is opened anew costs a
+ * request, so that of many informers about two a second are, and of a few each once in 30 to 45 s.
+ */
+export function secondsOfStream(informers: number, random: () => number = Math.random): number {
+  const { shortest, longest } = streamSeconds;
+  return Math.round(Math.min(longest, Math.max(shortest, informers / 2)) * (1 + random() / 2));
+}
+
 /** Informers that are shared: one for each (resource, namespace, selectors), started by who asks first. */
 export class Informers {
   readonly #client: KubeClient;
@@ -32,7 +44,15 @@ export class Informers {
     // The key names the resource, and a resource has one type of object.
     if (shared) return shared as unknown as Informer<T>;
     const onRestart = () => this.#options.onRestart?.(plural);
-    const informer = new Informer<T>({ client: this.#client, resource, ...scope, ...this.#options, onRestart });
+    const timeoutSeconds = () => secondsOfStream(this.#informers.size);
+    const informer = new Informer<T>({
+      client: this.#client,
+      resource,
+      ...scope,
+      ...this.#options,
+      onRestart,
+      timeoutSeconds,
+    });
     this.#informers.set(key, informer as unknown as Informer<KubeObject>);
     return informer;
   }

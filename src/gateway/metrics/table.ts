@@ -113,7 +113,7 @@ export const metricTable = {
   openshell_watch_restarts_total: {
     kind: "counter",
     of: "driver",
-    help: "Times a watch of the API server was opened again. The server ends each every four to six minutes: that is the rate of a calm cluster.",
+    help: "Times a watch of the API server was opened again. Each lives for 30 to 45 seconds, longer where there are hundreds: that is the rate of a calm cluster.",
     labels: { resource: "plural" },
   },
   process_cpu_seconds_total: {
