@@ -99,6 +99,16 @@ test.each(["k8s.v1.cni.cncf.io/networks", "io.katacontainers.config.hypervisor.k
   },
 );
 
+test("a label or annotation of ours is refused once, with the reason", () => {
+  const platformConfig = { annotations: { "openshell.ai/generation": "x" } };
+  const template = { labels: { "openshell.ai/pair-id": "x" }, platformConfig };
+  const { violations } = refusalOf(() => sandboxSpecOf(sandbox({ template }), testSettings())).details;
+  expect(violations).toEqual([
+    { field: "template.labels.openshell.ai/pair-id", description: expect.stringContaining("openshell.ai/") },
+    { field: "template.annotations.openshell.ai/generation", description: expect.stringContaining("openshell.ai/") },
+  ]);
+});
+
 describe("classes", () => {
   const platformConfig = { runtime_class_name: "typed" };
   const driverConfig = { pod: { runtime_class_name: "loose" } };

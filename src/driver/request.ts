@@ -5,6 +5,7 @@ import {
   kubernetesSchema,
   minimumWorkloadMemory,
   positiveQuantityPattern,
+  reservedPrefixes,
 } from "../config/index.ts";
 import { mergeResources, publicNamePattern, type SandboxSpec, sandboxIdPattern } from "../manifests/index.ts";
 import type { compute } from "../wire/index.ts";
@@ -60,8 +61,10 @@ export function sandboxSpecOf(
   const platform = platformOf(template?.platformConfig, problems);
   const labels = problems.parse(shape.workload_labels, template?.labels ?? {}, "template.labels");
   const annotations = problems.parse(shape.workload_annotations, platform.annotations, "template.annotations");
-  for (const key of Object.keys(annotations).filter(actsOnNode)) {
-    problems.add(
+  for (const key of Object.keys(annotations)) {
+    const isOurs = reservedPrefixes.some((prefix) => key.startsWith(prefix));
+    problems.check(
+      isOurs || !actsOnNode(key),
       `template.annotations.${key}`,
       "changes how a node runs the Pod; only workload_annotations may have it",
     );
@@ -242,7 +245,10 @@ class Problems {
   parse<T>(schema: { safeParse(value: unknown): ParseResult<T> }, value: unknown, field: string): T {
     const result = schema.safeParse(value);
     if (result.success) return result.data;
-    for (const issue of result.error.issues) this.add([field, ...issue.path.map(String)].join("."), issue.message);
+    for (const { path, message, issues } of result.error.issues) {
+      // Of a key that is refused, what is wrong with it is one level below.
+      this.add([field, ...path.map(String)].join("."), issues?.[0]?.message ?? message);
+    }
     return value as T;
   }
 
@@ -258,6 +264,12 @@ type ParseResult<T> =
   | {
       readonly success: false;
       readonly error: {
-        readonly issues: readonly { readonly path: readonly PropertyKey[]; readonly message: string }[];
+        readonly issues: readonly ParseIssue[];
       };
     };
+
+interface ParseIssue {
+  readonly path: readonly PropertyKey[];
+  readonly message: string;
+  readonly issues?: readonly { readonly message: string }[];
+}
