@@ -28,6 +28,8 @@ import type { ReadRecord } from "./record.ts";
 import type { RecordSeal } from "./record-seal.ts";
 
 const bySandbox = "sandbox";
+/** Of Sandboxes: kept up with every change, since it is asked for at every look at any of them. */
+const byBoundaryPort = "boundary-port";
 const sandboxPlural = "sandboxes";
 
 export interface MissingPolicy {
@@ -160,7 +162,11 @@ export class ClusterView {
 
   #resourcesOf(namespace: NamespaceView, api: AgentSandboxVersion): Informer<AgentSandbox> {
     const isOurs = (resource: Live<AgentSandbox>) => this.#recordOf(resource).ok;
-    return this.#listen(sandboxPlural, namespace.sandboxesIn(api), this.#sandboxIdOfResource, isOurs);
+    const resources = this.#listen(sandboxPlural, namespace.sandboxesIn(api), this.#sandboxIdOfResource, isOurs);
+    return resources.addIndex(byBoundaryPort, (resource) => {
+      const record = this.#recordOf(resource);
+      return record.ok ? [String(record.record.settings.sandbox_runtime.boundary_port)] : [];
+    });
   }
 
   /** Every sandbox of which anything is left. */
@@ -277,11 +283,7 @@ export class ClusterView {
 
   /** The two policies as they should be: the boundary ports of all generations, today's included. */
   #wantedPolicies({ name, sandboxes }: NamespaceView): ManifestObject[] {
-    const ports = (sandboxes?.list() ?? []).flatMap((resource) => {
-      const record = this.#recordOf(resource);
-      return record.ok ? [record.record.settings.sandbox_runtime.boundary_port] : [];
-    });
-    const inUse = [...new Set(ports)].sort((a, b) => a - b);
+    const inUse = (sandboxes?.valuesOf(byBoundaryPort) ?? []).map(Number).sort((a, b) => a - b);
     const key = inUse.join();
     const known = this.#policiesFor.get(name);
     if (known?.key === key) return known.wanted;

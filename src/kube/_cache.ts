@@ -41,6 +41,11 @@ export class ObjectCache<T extends KubeObject> {
     return [...keys].flatMap((key) => this.#objects.get(key) ?? []);
   }
 
+  /** What the index function gave for any object that is there, each once. */
+  valuesOf(index: string): string[] {
+    return [...(this.#indexes.get(index)?.keys.keys() ?? [])];
+  }
+
   /** A second index of the same name takes the place of the first. */
   addIndex(name: string, valuesOf: IndexFunction<T>): void {
     const index: Index<T> = { valuesOf, keys: new Map() };

@@ -66,6 +66,7 @@ describe("the cache", () => {
           const expected = cache.list().filter((object) => appOf(object)[0] === app);
           expect(new Set(cache.by("app", app))).toEqual(new Set(expected));
         }
+        expect(cache.valuesOf("app").sort()).toEqual([...new Set(cache.list().flatMap(appOf))].sort());
       }),
     );
   });
@@ -76,6 +77,7 @@ describe("the cache", () => {
     cache.addIndex("app", appOf);
     expect(cache.by("app", "x").map(identity)).toEqual(["a/1"]);
     expect(cache.by("nothing", "x")).toEqual([]);
+    expect(cache.valuesOf("nothing")).toEqual([]);
   });
 
   test("reports an object that took another's name as deleted and added", () => {

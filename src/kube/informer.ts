@@ -101,6 +101,11 @@ export class Informer<T extends KubeObject> {
     return this.#cache.by(index, value);
   }
 
+  /** What the function of `addIndex` gave for any object that is there, each once. */
+  valuesOf(index: string): string[] {
+    return this.#cache.valuesOf(index);
+  }
+
   addIndex(name: string, valuesOf: IndexFunction<T>): this {
     this.#cache.addIndex(name, valuesOf);
     return this;
