@@ -12,21 +12,20 @@ import {
   X509Certificate,
 } from "node:crypto";
 import { isIP } from "node:net";
-import {
-  AuthorityKeyIdentifierExtension,
-  BasicConstraintsExtension,
-  ExtendedKeyUsageExtension,
-  type Extension,
-  type JsonGeneralNames,
-  type JsonName,
-  KeyUsageFlags,
-  KeyUsagesExtension,
-  X509Certificate as ParsedCertificate,
-  SubjectAlternativeNameExtension,
-  SubjectKeyIdentifierExtension,
-  X509CertificateGenerator,
-} from "@peculiar/x509";
+import { X509Certificate as ParsedCertificate, SubjectAlternativeNameExtension } from "@peculiar/x509";
 import { OpenShellError } from "../common/errors.ts";
+import {
+  alternativeNames,
+  authorityKeyIdentifier,
+  basicConstraints,
+  extendedKeyUsage,
+  keyUsage,
+  nameOf,
+  publicKeyOf,
+  signed,
+  subjectKeyIdentifier,
+  subjectOf,
+} from "./_certificate.ts";
 
 /** `ed25519` between our own processes; `ecdsa-p256` where clients with old TLS libraries connect. */
 export type KeyAlgorithm = "ed25519" | "ecdsa-p256";
@@ -64,24 +63,25 @@ export interface AuthorityOptions extends Validity {
 /** A self-signed certificate authority that may sign leaves only. */
 export async function issueAuthority(options: AuthorityOptions): Promise<CertificateAndKey> {
   const key = options.keyPair ?? newPrivateKey(options.algorithm);
-  const keys = await cryptoKeys(key, options.algorithm);
-  const identifier = await SubjectKeyIdentifierExtension.create(keys.publicKey);
-  const certificate = await X509CertificateGenerator.create({
-    subject: nameOf(options.commonName),
-    issuer: nameOf(options.commonName),
-    notBefore: options.notBefore,
-    notAfter: options.notAfter,
-    publicKey: keys.publicKey,
-    signingKey: keys.privateKey,
-    signingAlgorithm: signatureOf(options.algorithm),
-    ...(options.serialNumber === undefined ? {} : { serialNumber: options.serialNumber }),
-    extensions: [
-      new BasicConstraintsExtension(true, 0, true),
-      new KeyUsagesExtension(KeyUsageFlags.keyCertSign | KeyUsageFlags.cRLSign, true),
-      identifier,
-      await AuthorityKeyIdentifierExtension.create(keys.publicKey),
-    ],
-  });
+  const publicKey = publicKeyOf(key);
+  const name = nameOf([["CN", options.commonName]]);
+  const certificate = signed(
+    {
+      issuer: name,
+      subject: name,
+      notBefore: options.notBefore,
+      notAfter: options.notAfter,
+      publicKey,
+      ...(options.serialNumber === undefined ? {} : { serialNumber: options.serialNumber }),
+      extensions: [
+        basicConstraints(true),
+        keyUsage(true),
+        subjectKeyIdentifier(publicKey),
+        authorityKeyIdentifier(publicKey),
+      ],
+    },
+    key,
+  );
   return { certPem: pemOf(certificate), keyPem: keyPemOf(key) };
 }
 
@@ -106,33 +106,33 @@ export interface LeafOptions extends Validity {
 
 /** A certificate for one TLS server, client or both, signed by `authority`. */
 export async function issueLeaf(options: LeafOptions): Promise<CertificateAndKey> {
-  const authority = new ParsedCertificate(options.authority.certPem);
+  const authority = certificateOf(options.authority.certPem);
   const authorityKey = privateKeyOf(options.authority.keyPem);
   const authorityAlgorithm = algorithmOf(authorityKey);
-  const signer = await cryptoKeys(authorityKey, authorityAlgorithm);
-  const algorithm = options.algorithm ?? authorityAlgorithm;
-  const key = options.keyPair ?? newPrivateKey(algorithm);
-  const keys = await cryptoKeys(key, algorithm);
-  const alternatives = alternativeNames(options.dnsNames ?? [], options.ipAddresses ?? []);
-  const extensions: Extension[] = [
-    new BasicConstraintsExtension(false, undefined, true),
-    new KeyUsagesExtension(KeyUsageFlags.digitalSignature, true),
-    new ExtendedKeyUsageExtension(options.usages.map((usage) => purposes[usage])),
-    await SubjectKeyIdentifierExtension.create(keys.publicKey),
-    await AuthorityKeyIdentifierExtension.create(signer.publicKey),
-  ];
-  if (alternatives.length > 0) extensions.push(new SubjectAlternativeNameExtension(alternatives));
-  const certificate = await X509CertificateGenerator.create({
-    subject: nameOf(options.commonName, options.organizationalUnits),
-    issuer: authority.subjectName,
-    notBefore: options.notBefore,
-    notAfter: options.notAfter,
-    publicKey: keys.publicKey,
-    signingKey: signer.privateKey,
-    signingAlgorithm: signatureOf(authorityAlgorithm),
-    ...(options.serialNumber === undefined ? {} : { serialNumber: options.serialNumber }),
-    extensions,
-  });
+  const key = options.keyPair ?? newPrivateKey(options.algorithm ?? authorityAlgorithm);
+  const publicKey = publicKeyOf(key);
+  const dnsNames = [...new Set((options.dnsNames ?? []).map((name) => name.toLowerCase()))];
+  const addresses = [...new Set((options.ipAddresses ?? []).map(canonicalAddress))];
+  const units = (options.organizationalUnits ?? []).map((unit) => ["OU", unit] as const);
+  const certificate = signed(
+    {
+      issuer: subjectOf(authority.raw),
+      subject: nameOf([...units, ["CN", options.commonName]]),
+      notBefore: options.notBefore,
+      notAfter: options.notAfter,
+      publicKey,
+      ...(options.serialNumber === undefined ? {} : { serialNumber: options.serialNumber }),
+      extensions: [
+        basicConstraints(false),
+        keyUsage(false),
+        extendedKeyUsage(options.usages.map((usage) => purposes[usage])),
+        subjectKeyIdentifier(publicKey),
+        authorityKeyIdentifier(publicKeyOf(authorityKey)),
+        ...(dnsNames.length + addresses.length > 0 ? [alternativeNames(dnsNames, addresses)] : []),
+      ],
+    },
+    authorityKey,
+  );
   return { certPem: pemOf(certificate), keyPem: keyPemOf(key) };
 }
 
@@ -242,11 +242,6 @@ export function certificateOf(certPem: string): X509Certificate {
 
 const pkcs8Ed25519Prefix = Buffer.from("302e020100300506032b657004220420", "hex");
 const purposes = { server: "1.3.6.1.5.5.7.3.1", client: "1.3.6.1.5.5.7.3.2" } as const;
-const webAlgorithms = { ed25519: { name: "Ed25519" }, "ecdsa-p256": { name: "ECDSA", namedCurve: "P-256" } } as const;
-
-function signatureOf(algorithm: KeyAlgorithm) {
-  return algorithm === "ed25519" ? { name: "Ed25519" } : { name: "ECDSA", hash: "SHA-256" };
-}
 
 function privateKeyOf(keyPem: string): KeyObject {
   try {
@@ -265,24 +260,6 @@ function algorithmOf(key: KeyObject): KeyAlgorithm {
   );
 }
 
-async function cryptoKeys(privateKey: KeyObject, algorithm: KeyAlgorithm) {
-  return {
-    privateKey: privateKey.toCryptoKey(webAlgorithms[algorithm], true, ["sign"]),
-    publicKey: createPublicKey(privateKey).toCryptoKey(webAlgorithms[algorithm], true, ["verify"]),
-  };
-}
-
-function nameOf(commonName: string, organizationalUnits: readonly string[] = []): JsonName {
-  return [...organizationalUnits.map((unit) => ({ OU: [unit] })), { CN: [commonName] }];
-}
-
-function alternativeNames(dnsNames: readonly string[], ipAddresses: readonly string[]): JsonGeneralNames {
-  return [
-    ...[...new Set(dnsNames.map((name) => name.toLowerCase()))].map((value) => ({ type: "dns" as const, value })),
-    ...[...new Set(ipAddresses.map(canonicalAddress))].map((value) => ({ type: "ip" as const, value })),
-  ];
-}
-
 /** IPv6 as RFC 5952 writes it, so that two spellings of one address are equal. */
 function canonicalAddress(address: string): string {
   const family = isIP(address);
@@ -290,6 +267,7 @@ function canonicalAddress(address: string): string {
   return family === 4 ? address : new URL(`http://[${address}]`).hostname.slice(1, -1);
 }
 
-function pemOf(certificate: ParsedCertificate): string {
-  return `${certificate.toString("pem").trimEnd()}\n`;
+function pemOf(certificate: Buffer): string {
+  const lines = certificate.toString("base64").match(/.{1,64}/g) ?? [];
+  return `-----BEGIN CERTIFICATE-----\n${lines.join("\n")}\n-----END CERTIFICATE-----\n`;
 }
