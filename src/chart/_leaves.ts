@@ -180,7 +180,7 @@ function samplesOfMap({ properties, additionalProperties, propertyNames, default
     return [Object.fromEntries(Object.entries(properties).map(([key, part]) => [key, samplesOf(part)[0]]))];
   // A map of amounts such as requests knows its keys.
   const [known] = Object.keys((fallback ?? {}) as object);
-  const key = known ?? keys.find((one) => isAllowed((propertyNames ?? {}) as JsonSchema, one)) ?? "";
+  const key = known ?? keys.find((one) => isAllowed(propertyNames ?? {}, one)) ?? "";
   const entry = typeof additionalProperties === "object" ? additionalProperties : {};
   return samplesOf(entry).map((value) => ({ [key]: value }));
 }

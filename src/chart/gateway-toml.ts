@@ -30,7 +30,6 @@ import {
   type Variable,
   variable,
   when,
-  write,
 } from "./layer/index.ts";
 import { fullname, names, sandboxNamespace } from "./names.ts";
 
@@ -60,12 +59,13 @@ const refuseSecrets: Helper = new Helper("openshell.config.refuseSecrets", () =>
     ]),
     when(isKind("slice", value), [forEach<number, unknown>(value, (item, key) => [into(text`${path}[${key}]`, item)])]),
     when(isKind("string", value), [
+      // A pattern is compiled each time: most strings are seen not to fit without it.
       guard(
-        call("regexMatch", "-----BEGIN [A-Z0-9 ]*PRIVATE KEY", value),
+        and(call("contains", "PRIVATE KEY", value), call("regexMatch", "-----BEGIN [A-Z0-9 ]*PRIVATE KEY", value)),
         text`gatewayConfig: ${path}: a private key does not belong into a ConfigMap; put it into a Secret and name the Secret in server.tls, server.jwtSecretName or server.keysSecretName`,
       ),
       guard(
-        call("regexMatch", "[A-Za-z][A-Za-z0-9+.-]*://[^/?#\\s]*@", value),
+        and(call("contains", "@", value), call("regexMatch", "[A-Za-z][A-Za-z0-9+.-]*://[^/?#\\s]*@", value)),
         text`gatewayConfig: ${path}: an address with a user or password does not belong into a ConfigMap; write it without what stands before the @`,
       ),
     ]),
@@ -233,22 +233,17 @@ export const gatewayId = effective<string>("openshell.drivers.kubernetes.gateway
 const unprintable = [...Array.from({ length: 33 }, (_, index) => 0x7f + index), 0xfeff, 0xfffe, 0xffff];
 const escapeOf = (code: number) => `\\u${code.toString(16).toUpperCase().padStart(4, "0")}`;
 
-/** TOML's strings are JSON's, with a few more characters escaped. */
-const stringHelper: Helper = new Helper("openshell.toml.string", () => {
-  const printed = variable<string>("printed", toJson(argument<string>()));
-  const escapes = Object.fromEntries(unprintable.map((code) => [String.fromCharCode(code), escapeOf(code)]));
-  return [
-    printed.declaration,
-    when(call("regexMatch", "[\\x{7f}-\\x{9f}\\x{feff}\\x{fffe}\\x{ffff}]", printed), [
-      forEach<string, string>(escapes, (escaped, character) => [
-        printed.assign(call("replace", character, escaped, printed)),
-      ]),
-    ]),
-    output(printed),
-  ];
-});
+/** TOML's strings are JSON's, with a few more characters escaped: in the whole text at once, since they stand in strings only. */
+const tomlString = (value: Input<unknown>) => toJson(value);
 
-const tomlString = (value: Input<unknown>) => stringHelper.include(value);
+function escapeUnprintable(printed: Variable<string>): Statement {
+  const escapes = Object.fromEntries(unprintable.map((code) => [String.fromCharCode(code), escapeOf(code)]));
+  return when(call("regexMatch", "[\\x{7f}-\\x{9f}\\x{feff}\\x{fffe}\\x{ffff}]", printed), [
+    forEach<string, string>(escapes, (escaped, character) => [
+      printed.assign(call("replace", character, escaped, printed)),
+    ]),
+  ]);
+}
 
 const keyHelper: Helper = new Helper("openshell.toml.key", () => {
   const key = argument<string>();
@@ -318,16 +313,14 @@ const tableHelper: Helper = new Helper("openshell.toml.table", () => {
   ];
 });
 
-const tomlHelper = new Helper("openshell.toml", () => [
-  write("# Rendered by the chart from gatewayConfig and its own values.\n"),
-  output(
-    tableHelper.include(
-      call("dict", "path", "openshell", "depth", 1, "table", get<Table>(effectiveConfig, "openshell")),
-    ),
-  ),
-]);
+const printed = variable<string>(
+  "toml",
+  text`# Rendered by the chart from gatewayConfig and its own values.\n${tableHelper.include(
+    call("dict", "path", "openshell", "depth", 1, "table", get<Table>(effectiveConfig, "openshell")),
+  )}`,
+);
 
 /** The text of gateway.toml. */
-export const gatewayToml = tomlHelper.include();
+export const gatewayToml = once<string>("toml", printed, [printed.declaration, escapeUnprintable(printed)]);
 
-export const tomlHelpers = [refuseSecrets, stringHelper, keyHelper, valueHelper, tableHelper, tomlHelper];
+export const tomlHelpers = [refuseSecrets, keyHelper, valueHelper, tableHelper];

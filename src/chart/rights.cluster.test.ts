@@ -1,8 +1,11 @@
 /** What the gateway's ServiceAccount may do on a real cluster: what the driver needs, and nothing to anybody else. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { clusterPermissions, type Permission, sandboxNamespacePermissions } from "../manifests/permissions.ts";
 import { apply, type Caller, callerWith, cleanUp, describeOnCluster, kubectl, list, tryKubectl } from "./_cluster.ts";
-import { helmPrograms, type Rendered, render } from "./_helm.ts";
+import { find, helmPrograms, type Rendered, render, repository, runProgram } from "./_helm.ts";
 
 vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
@@ -196,6 +199,101 @@ describeOnCluster("the gateway's ServiceAccount", () => {
         ["PATCH", core(sandboxes), { metadata: { labels: { "pod-security.kubernetes.io/enforce": "privileged" } } }],
       ];
       expect(await answers(inside)).toEqual(refused(inside));
+    });
+  });
+
+  describe("in a mode with namespaces of workspaces", () => {
+    const id = `rights-${process.pid}`;
+    const operatorLabel = `rights.openshell.test/${process.pid}`;
+    const folder = mkdtempSync(join(tmpdir(), "openshell-rights-"));
+    const made: Rendered[] = [];
+    const workspaces: string[] = [];
+
+    afterAll(() =>
+      cleanUp(
+        () => tryKubectl(["delete", "--ignore-not-found", "--wait=false", "-f", "-"], list(made)),
+        () => tryKubectl(["delete", "namespace", "--ignore-not-found", "--wait=false", ...workspaces]),
+        () => rmSync(folder, { recursive: true, force: true }),
+      ),
+    );
+
+    /** The chart's rights in a mode, in force; what is returned runs the chart's own review with the gateway's token. */
+    function inMode(mode: object): () => string[] {
+      const values = { gatewayConfig: { "openshell.drivers.kubernetes": { gateway_id: id, ...mode } } };
+      const all = render(helmPrograms[0] ?? "", { presets: ["conformance"], namespace, values });
+      const [pod] = find(all, "Pod", "openshell-test").spec.containers;
+      const ofMode = all.filter(
+        ({ kind, metadata }) => metadata.annotations === undefined && /^(Cluster)?Role(Binding)?$/.test(kind),
+      );
+      made.push(...ofMode);
+      expect(apply(ofMode).stderr).toBe("");
+      // The gateway itself is not there.
+      const args = [
+        ...pod.args.filter((each: string) => !/^--(tls|ca=|endpoint=)/.test(each)),
+        "--endpoint=127.0.0.1:1",
+      ];
+      const config = JSON.parse(kubectl(["config", "view", "--minify", "--flatten", "--raw", "-o", "json"]));
+      const token = kubectl(["create", "token", "openshell", "-n", namespace]).trim();
+      const file = join(folder, "kubeconfig");
+      writeFileSync(file, JSON.stringify({ ...config, users: [{ name: config.users[0].name, user: { token } }] }));
+      return () => {
+        const main = join(repository, "src", "gateway", "main.ts");
+        const env = {
+          ...process.env,
+          KUBECONFIG: file,
+          NODE_COMPILE_CACHE: join(repository, "node_modules", ".cache", "node"),
+        };
+        const { stdout, stderr } = runProgram(process.execPath, [main, ...args], env);
+        if (stdout === "") throw new Error(stderr);
+        return stdout.split("\n").filter((line) => line !== "" && !line.includes("health of 127.0.0.1:1"));
+      };
+    }
+
+    function makeNamespace(name: string, label: string): void {
+      workspaces.push(name);
+      kubectl(["create", "namespace", name]);
+      kubectl(["label", "namespace", name, label]);
+    }
+
+    /** charts/openshell-workspace, as an operator installs it. */
+    function installWorkspace(where: string): void {
+      const values = { gateway: { id, serviceAccount: { name: "openshell", namespace } } };
+      const chart = join(repository, "charts", "openshell-workspace");
+      expect(apply(render(helmPrograms[0] ?? "", { chart, namespace: where, values })).stderr).toBe("");
+    }
+
+    const failed = (lines: readonly string[]) => lines.filter((line) => !line.startsWith("ok "));
+
+    it("operator is found by `helm test` to have what it needs, once charts/openshell-workspace is in each namespace", () => {
+      const team = `${namespace}-team`;
+      const review = inMode({ workspace_mode: "operator", operator_namespace_label: operatorLabel });
+      makeNamespace(team, `${operatorLabel}=`);
+      const before = review();
+      expect(before).toContain("ok    may watch namespaces in the cluster");
+      const [complaint, ...others] = failed(before);
+      expect(others).toEqual([]);
+      expect(complaint).toContain(`workspace namespace ${team} need (${operatorLabel}): not allowed: list sandboxes`);
+      expect(complaint).toContain(`ClusterRole openshell-workspace-${id}`);
+      installWorkspace(team);
+      const lines = review();
+      expect(failed(lines)).toEqual([]);
+      expect(lines).toContain(`ok    may do what sandboxes of workspace namespace ${team} need (${operatorLabel})`);
+    });
+
+    it("managed is found by `helm test` to have its rights in the cluster and in the namespaces that it made", () => {
+      const label = `openshell.ai/gateway-id=${id}`;
+      const namespaceOfWorkspace = `openshell-${id}-a`;
+      makeNamespace(namespaceOfWorkspace, label);
+      installWorkspace(namespaceOfWorkspace);
+      const lines = inMode({ workspace_mode: "managed" })();
+      expect(failed(lines)).toEqual([]);
+      expect(lines).toContain("ok    may create namespaces in the cluster");
+      expect(lines).toContain(
+        `ok    may bind clusterroles.rbac.authorization.k8s.io openshell-workspace-${id} in the cluster`,
+      );
+      expect(lines).toContain(
+        `ok    may do what sandboxes of workspace namespace ${namespaceOfWorkspace} need (${label})`,
+      );
     });
   });
 });

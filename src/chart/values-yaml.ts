@@ -1,5 +1,4 @@
 /** values.yaml and values.schema.json, from the schema of the values. */
-import { stringify } from "yaml";
 import type { z } from "zod";
 import { gatewayConfigSchema, type JsonSchema, jsonSchemaOf } from "../config/index.ts";
 import { defaultValues, valuesSchema } from "./values-schema.ts";
@@ -54,8 +53,8 @@ function chartSchema(schema: JsonSchema, more: Record<string, JsonSchema>, sourc
 }
 
 /**
- * What is said more than once is said once, under `definitions`: Helm reads the schema at every command, and a third of it takes a third of
- * the time. Small parts stay where they are, for whoever reads the file.
+ * What is said more than once is said once, under `definitions`: Helm reads the schema and compiles its patterns at every command. Small
+ * parts stay where they are, for whoever reads the file.
  */
 function shareEqualParts(whole: JsonSchema): JsonSchema {
   const counts = new Map<string, number>();
@@ -70,7 +69,7 @@ function shareEqualParts(whole: JsonSchema): JsonSchema {
   const names = new Map<string, string>();
   const share = (schema: JsonSchema, name: string): JsonSchema => {
     const text = JSON.stringify(schema);
-    const isShared = (counts.get(text) ?? 0) > 1 && text.length > 120;
+    const isShared = (counts.get(text) ?? 0) > 1 && text.length > (text.includes('"pattern"') ? 60 : 120);
     if (!isShared) return mapParts(schema, share);
     let known = names.get(text);
     if (known === undefined) {
@@ -97,12 +96,13 @@ function partsOf(schema: JsonSchema): JsonSchema[] {
 
 /** A copy with each schema directly inside replaced; `name` is the key it stands under. */
 function mapParts(schema: JsonSchema, change: (part: JsonSchema, name: string) => JsonSchema): JsonSchema {
-  const { properties, additionalProperties, items, anyOf } = schema;
+  const { properties, propertyNames, additionalProperties, items, anyOf } = schema;
   return {
     ...schema,
     ...(properties && {
       properties: Object.fromEntries(Object.entries(properties).map(([key, part]) => [key, change(part, key)])),
     }),
+    ...(propertyNames && { propertyNames: change(propertyNames, "key") }),
     ...(typeof additionalProperties === "object" && {
       additionalProperties: change(additionalProperties, "entry"),
     }),
@@ -125,12 +125,14 @@ function printValues(schema: JsonSchema, values: object, indent: string): string
     .join("");
 }
 
+/** A value as lines: JSON is YAML, so whatever is inside is printed as it. */
 function printValue(key: string, value: unknown): string {
-  const isFlat = typeof value !== "object" || value === null || Object.keys(value).length === 0;
-  // JSON is YAML, and printing it takes a hundredth of the time.
-  if (isFlat) return `${key}: ${JSON.stringify(value)}`;
-  const options = { defaultStringType: "QUOTE_DOUBLE", defaultKeyType: "PLAIN", lineWidth: 0 } as const;
-  return stringify({ [key]: value }, options).trimEnd();
+  if (typeof value !== "object" || value === null || Object.keys(value).length === 0)
+    return `${key}: ${JSON.stringify(value)}`;
+  const lines = Array.isArray(value)
+    ? value.map((entry) => `  - ${JSON.stringify(entry)}`)
+    : Object.entries(value).map(([inner, entry]) => `  ${inner}: ${JSON.stringify(entry)}`);
+  return [`${key}:`, ...lines].join("\n");
 }
 
 function commentOf(schema: JsonSchema, indent: string): string {

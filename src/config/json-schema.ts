@@ -11,6 +11,7 @@ export interface JsonSchema {
   const?: unknown;
   properties?: Record<string, JsonSchema>;
   additionalProperties?: boolean | JsonSchema;
+  propertyNames?: JsonSchema;
   items?: JsonSchema;
   anyOf?: JsonSchema[];
   required?: string[];
@@ -29,6 +30,8 @@ export function jsonSchemaOf(schema: z.ZodType): JsonSchema {
     override: ({ jsonSchema }) => {
       const { unit, example } = jsonSchema as { unit?: string; example?: unknown };
       for (const key of ["unit", "example", "applies", "pending"]) delete jsonSchema[key];
+      // Every name in JSON is a string.
+      if (JSON.stringify(jsonSchema.propertyNames) === '{"type":"string"}') delete jsonSchema.propertyNames;
       if (example !== undefined) jsonSchema.examples = [example];
       if (unit !== undefined) jsonSchema.description = `${jsonSchema.description ?? ""} In ${unit}.`;
       if (jsonSchema.type === "integer") {

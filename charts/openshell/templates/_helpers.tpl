@@ -14,30 +14,20 @@
   {{- end -}}
 {{- end -}}
 {{- if kindIs "string" (get $ "value") -}}
-  {{- if regexMatch "-----BEGIN [A-Z0-9 ]*PRIVATE KEY" (get $ "value") -}}
+  {{- if and (contains "PRIVATE KEY" (get $ "value")) (regexMatch "-----BEGIN [A-Z0-9 ]*PRIVATE KEY" (get $ "value")) -}}
     {{- fail (printf "gatewayConfig: %v: a private key does not belong into a ConfigMap; put it into a Secret and name the Secret in server.tls, server.jwtSecretName or server.keysSecretName" (get $ "path")) -}}
   {{- end -}}
-  {{- if regexMatch "[A-Za-z][A-Za-z0-9+.-]*://[^/?#\\s]*@" (get $ "value") -}}
+  {{- if and (contains "@" (get $ "value")) (regexMatch "[A-Za-z][A-Za-z0-9+.-]*://[^/?#\\s]*@" (get $ "value")) -}}
     {{- fail (printf "gatewayConfig: %v: an address with a user or password does not belong into a ConfigMap; write it without what stands before the @" (get $ "path")) -}}
   {{- end -}}
 {{- end -}}
-{{- end }}
-
-{{- define "openshell.toml.string" }}
-{{- $printed := toJson $ -}}
-{{- if regexMatch "[\\x{7f}-\\x{9f}\\x{feff}\\x{fffe}\\x{ffff}]" $printed -}}
-  {{- range $key1, $item1 := dict "\u007f" "\\u007F" "\u0080" "\\u0080" "\u0081" "\\u0081" "\u0082" "\\u0082" "\u0083" "\\u0083" "\u0084" "\\u0084" "\u0085" "\\u0085" "\u0086" "\\u0086" "\u0087" "\\u0087" "\u0088" "\\u0088" "\u0089" "\\u0089" "\u008a" "\\u008A" "\u008b" "\\u008B" "\u008c" "\\u008C" "\u008d" "\\u008D" "\u008e" "\\u008E" "\u008f" "\\u008F" "\u0090" "\\u0090" "\u0091" "\\u0091" "\u0092" "\\u0092" "\u0093" "\\u0093" "\u0094" "\\u0094" "\u0095" "\\u0095" "\u0096" "\\u0096" "\u0097" "\\u0097" "\u0098" "\\u0098" "\u0099" "\\u0099" "\u009a" "\\u009A" "\u009b" "\\u009B" "\u009c" "\\u009C" "\u009d" "\\u009D" "\u009e" "\\u009E" "\u009f" "\\u009F" "\ufeff" "\\uFEFF" "\ufffe" "\\uFFFE" "\uffff" "\\uFFFF" -}}
-    {{- $printed = replace $key1 $item1 $printed -}}
-  {{- end -}}
-{{- end -}}
-{{- $printed -}}
 {{- end }}
 
 {{- define "openshell.toml.key" }}
 {{- if regexMatch "^[A-Za-z0-9_-]+$" $ -}}
   {{- $ -}}
 {{- else -}}
-  {{- include "openshell.toml.string" $ -}}
+  {{- toJson $ -}}
 {{- end -}}
 {{- end }}
 
@@ -60,7 +50,7 @@
     {{- end -}}
     {{- printf "[%v]" (join ", " $parts) -}}
   {{- else -}}
-    {{- include "openshell.toml.string" $ -}}
+    {{- toJson $ -}}
   {{- end -}}
 {{- end -}}
 {{- end }}
@@ -85,11 +75,6 @@
     {{- include "openshell.toml.table" (dict "path" (printf "%v.%v" (get $ "path") (include "openshell.toml.key" $key0)) "depth" (add1 (get $ "depth")) "table" $item0) -}}
   {{- end -}}
 {{- end -}}
-{{- end }}
-
-{{- define "openshell.toml" }}
-{{- "# Rendered by the chart from gatewayConfig and its own values.\n" -}}
-{{- include "openshell.toml.table" (dict "path" "openshell" "depth" 1 "table" (get $.config "openshell")) -}}
 {{- end }}
 
 {{- define "openshell.guards" }}
@@ -544,6 +529,13 @@
     {{- $_ := set $driver "grpc_endpoint" (printf "%v://%v.%v.svc.cluster.local:%v" (ternary "http" "https" (not (empty $.v.server.disableTls))) $.fullname $.Release.Namespace (toJson $.v.service.port)) -}}
   {{- end -}}
   {{- $_ := set $ "config" (fromJson (toJson $tree)) -}}
+  {{- $toml := printf "# Rendered by the chart from gatewayConfig and its own values.\n%v" (include "openshell.toml.table" (dict "path" "openshell" "depth" 1 "table" (get $.config "openshell"))) -}}
+  {{- if regexMatch "[\\x{7f}-\\x{9f}\\x{feff}\\x{fffe}\\x{ffff}]" $toml -}}
+    {{- range $key2, $item2 := dict "\u007f" "\\u007F" "\u0080" "\\u0080" "\u0081" "\\u0081" "\u0082" "\\u0082" "\u0083" "\\u0083" "\u0084" "\\u0084" "\u0085" "\\u0085" "\u0086" "\\u0086" "\u0087" "\\u0087" "\u0088" "\\u0088" "\u0089" "\\u0089" "\u008a" "\\u008A" "\u008b" "\\u008B" "\u008c" "\\u008C" "\u008d" "\\u008D" "\u008e" "\\u008E" "\u008f" "\\u008F" "\u0090" "\\u0090" "\u0091" "\\u0091" "\u0092" "\\u0092" "\u0093" "\\u0093" "\u0094" "\\u0094" "\u0095" "\\u0095" "\u0096" "\\u0096" "\u0097" "\\u0097" "\u0098" "\\u0098" "\u0099" "\\u0099" "\u009a" "\\u009A" "\u009b" "\\u009B" "\u009c" "\\u009C" "\u009d" "\\u009D" "\u009e" "\\u009E" "\u009f" "\\u009F" "\ufeff" "\\uFEFF" "\ufffe" "\\uFFFE" "\uffff" "\\uFFFF" -}}
+      {{- $toml = replace $key2 $item2 $toml -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $_ := set $ "toml" $toml -}}
   {{- $_ := set $ "pkiHasWork" (and $.v.pkiInitJob.enabled (or (and (not $.v.server.disableTls) (not $.v.certManager.enabled) (or (empty $.v.server.tls.certSecretName) (empty $.v.server.tls.clientCaSecretName))) (or (empty $.v.server.jwtSecretName) (empty $.v.server.keysSecretName)))) -}}
   {{- $_ := set $ "pkiIsRenewed" (and $.pkiHasWork (not (empty $.v.pkiInitJob.renewalSchedule))) -}}
   {{- $listVolumes := list -}}
