@@ -2,6 +2,7 @@ import { existsSync, rmSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { OpenShellError } from "../../common/errors.ts";
 import { migrations as allMigrations, type Migration } from "./migrations.ts";
+import { skipRevisions } from "./revision.ts";
 
 /** The file behind a `sqlite:` URL; `sqlite::memory:` keeps everything in memory. */
 export function pathOfUrl(url: string): string {
@@ -30,6 +31,7 @@ export function openDatabase(path: string, migrations: readonly Migration[] = al
       if (version > 0) copyAside(database, path, version);
       apply(database, migrations[version] as Migration, version + 1);
     }
+    skipRevisions(database);
     return database;
   } catch (error) {
     database.close();
@@ -45,7 +47,7 @@ export function backupPath(path: string, version: number): string {
 function connect(path: string): DatabaseSync {
   try {
     const database = new DatabaseSync(path, { enableForeignKeyConstraints: true, timeout: 5000 });
-    // FULL: what was answered survives a node that loses power, or a created sandbox would be nobody's.
+    // FULL: what was answered survives a node that loses power, or a created sandbox would be nobody's. What is derived need not.
     database.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
     return database;
   } catch (cause) {

@@ -82,25 +82,21 @@ export class SandboxTable {
   }
 
   /**
-   * Writes what `before` became.
+   * Writes what `before` became. A status alone is derived: whoever told it tells it again.
    * @throws aborted when the stored object is no longer `before`
    */
   update(before: SandboxRecord, object: openshell.Sandbox, lifecycle: Lifecycle): SandboxRecord {
-    return transaction(this.#database, () => {
+    const text = JSON.stringify(lifecycle);
+    const write = () => {
       const resourceVersion = nextRevision(this.#database);
       const stamped = stamp(object, resourceVersion);
-      const { changes } = this.#update.run(
-        resourceVersion,
-        bytesOf(stamped),
-        JSON.stringify(lifecycle),
-        before.id,
-        before.resourceVersion,
-      );
+      const { changes } = this.#update.run(resourceVersion, bytesOf(stamped), text, before.id, before.resourceVersion);
       if (changes !== 1) {
         throw new OpenShellError("aborted", `sandbox ${before.name} was changed by someone else meanwhile: try again`);
       }
       return { ...before, resourceVersion, object: stamped, lifecycle };
-    });
+    };
+    return transaction(this.#database, write, { derived: text === JSON.stringify(before.lifecycle) });
   }
 
   /** False when it was gone already. */

@@ -1,5 +1,9 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { create } from "@bufbuild/protobuf";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { openshell } from "../../wire/index.ts";
 import { created, stopRequested } from "../sandbox/lifecycle.ts";
 import { replayMs } from "./replays.ts";
@@ -27,6 +31,40 @@ describe("the store", () => {
     expect(read).toEqual(second);
     expect(read?.object.metadata?.resourceVersion).toBe(BigInt(second.resourceVersion));
     expect(first.object.metadata?.resourceVersion).toBe(BigInt(first.resourceVersion));
+  });
+
+  it("gives no version again that may have been seen before a loss of power", () => {
+    const directory = mkdtempSync(join(tmpdir(), "openshell-store-"));
+    onTestFinished(() => rmSync(directory, { recursive: true }));
+    const path = join(directory, "store.db");
+    const first = new Store(path);
+    const { resourceVersion } = first.sandboxes.insert(sandbox("a"), created());
+    first.close();
+    using second = new Store(path);
+    // More than the log holds before it is written out.
+    expect(second.sandboxes.insert(sandbox("b"), created()).resourceVersion).toBeGreaterThan(resourceVersion + 500);
+  });
+
+  it("waits for the disk whenever what is wanted changes, and not for a status", () => {
+    using store = new Store(":memory:");
+    const said: string[] = [];
+    const exec = vi.spyOn(DatabaseSync.prototype, "exec").mockImplementation(function (this: DatabaseSync, sql) {
+      said.push(sql);
+      this.prepare(sql).run();
+    });
+    onTestFinished(() => exec.mockRestore());
+    const first = store.sandboxes.insert(sandbox("a"), created());
+    const second = store.sandboxes.update(first, first.object, stopRequested(first.lifecycle));
+    expect(said).toEqual(["BEGIN IMMEDIATE", "COMMIT", "BEGIN IMMEDIATE", "COMMIT"]);
+    said.length = 0;
+    const third = store.sandboxes.update(second, second.object, second.lifecycle);
+    const derived = ["PRAGMA synchronous = NORMAL", "BEGIN IMMEDIATE", "COMMIT", "PRAGMA synchronous = FULL"];
+    expect(said).toEqual(derived);
+    said.length = 0;
+    // Also after one that failed.
+    expect(() => store.sandboxes.update(second, second.object, second.lifecycle)).toThrow(/changed by someone else/);
+    expect(said).toEqual(derived.map((sql) => (sql === "COMMIT" ? "ROLLBACK" : sql)));
+    expect(store.sandboxes.byName("default", "a")).toEqual(third);
   });
 
   it("refuses a write that is based on an older version", () => {

@@ -5,7 +5,7 @@ import { SandboxTable } from "./sandboxes.ts";
 import { SupervisorSessionTable } from "./supervisor-sessions.ts";
 import { defaultWorkspace, WorkspaceTable } from "./workspaces.ts";
 
-/** Everything the gateway remembers, in one SQLite file. Calls are synchronous and durable when they return. */
+/** Everything the gateway remembers, in one SQLite file. Calls are synchronous, and durable when they return unless they say otherwise. */
 export class Store implements Disposable {
   readonly #database: DatabaseSync;
   readonly sandboxes: SandboxTable;
