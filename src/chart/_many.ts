@@ -11,8 +11,8 @@ const loop = `{{- $renderings := list }}
 {{- range $case := .Values.cases }}
 {{- $root := dict "Values" (dict "AsMap" $case) "Release" $.Release "Chart" $.Chart "Capabilities" $.Capabilities }}
 {{- $text := "" }}
-{{- range $name := $.Values.templates }}
-{{- $text = print $text (include (printf "%s/%s.yaml" $.Template.BasePath $name) $root) "\\n" }}
+{{- range $file := $.Values.files }}
+{{- $text = print $text (include (printf "%s/%s" $.Template.BasePath $file) $root) "\\n" }}
 {{- end }}
 {{- $renderings = append $renderings $text }}
 {{- end }}
@@ -24,20 +24,28 @@ export type Documents = ReadonlyMap<string, string>;
 
 /** Renders the chart with each of the values; what Helm or a guard refuses is an error in its place. They are not held to the schema. */
 export function renderMany(program: string, cases: readonly object[], namespace = "openshell"): (Documents | Error)[] {
+  const files = [...templateNames, "guards"].map((name) => `${name}.yaml`);
+  return textsOfMany(program, cases, files, namespace).map((text) =>
+    text instanceof Error ? text : documentsOf(text),
+  );
+}
+
+/** As `renderMany`: the text of some files of templates/, one after the other. */
+export function textsOfMany(
+  program: string,
+  cases: readonly object[],
+  files: readonly string[],
+  namespace = "openshell",
+): (string | Error)[] {
   const chart = mkdtempSync(join(tmpdir(), "openshell-many-"));
   try {
     cpSync(chartDirectory, chart, { recursive: true });
     rmSync(join(chart, "values.schema.json"));
     writeFileSync(join(chart, "templates", "zz-many.yaml"), loop);
     return within(cases, (some) => {
-      const text = template(program, {
-        chart,
-        namespace,
-        values: { cases: some, templates: [...templateNames, "guards"] },
-      });
+      const text = template(program, { chart, namespace, values: { cases: some, files } });
       const line = text.split("\n").find((one) => one.startsWith(mark)) ?? "";
-      const renderings: string[] = JSON.parse(line.slice(mark.length));
-      return renderings.map(documentsOf);
+      return JSON.parse(line.slice(mark.length)) as string[];
     });
   } finally {
     rmSync(chart, { recursive: true, force: true });
@@ -45,7 +53,7 @@ export function renderMany(program: string, cases: readonly object[], namespace 
 }
 
 /** All at once; when that is refused, by halves down to those that are. */
-function within(cases: readonly object[], renderAll: (some: readonly object[]) => Documents[]): (Documents | Error)[] {
+function within(cases: readonly object[], renderAll: (some: readonly object[]) => string[]): (string | Error)[] {
   try {
     return renderAll(cases);
   } catch (error) {

@@ -84,6 +84,11 @@ describeWithHelm.each(helmPrograms.map((path) => [path.split("/").at(-1), path])
     [{ workspace_default_storage_size: "-1Gi" }, /workspace_default_storage_size/],
     [{ workload_node_selector: { "bad key!": "x" } }, /bad key!/],
     [{ workload_node_selector: { zone: "x y" } }, /workload_node_selector[./]zone/],
+    [{ workload_labels: { "openshell.ai/pair-id": "x" } }, /openshell\.ai\/pair-id/],
+    [
+      { managed_namespaces: { labels: { "pod-security.kubernetes.io/enforce-version": "v1.30" } } },
+      /pod-security\.kubernetes\.io\/enforce-version/,
+    ],
   ])("refuses %j before the gateway does", (kubernetes, path) => {
     const values = { gatewayConfig: { "openshell.drivers.kubernetes": kubernetes } };
     expect(refusal(installed, { values })).toMatch(path);

@@ -24,6 +24,7 @@ import {
 } from "./layer/index.ts";
 
 import { pkiGuards } from "./pki.ts";
+import { refuseResources, resourceHelpers } from "./resource-guards.ts";
 import { routeGuards } from "./routes.ts";
 import { sandboxGuards } from "./sandboxes.ts";
 
@@ -154,6 +155,7 @@ const guardsHelper = new Helper("openshell.guards", () => {
   return [
     ...allGuards.map(({ refusedWhen, sentence }) => guard(refusedWhen, sentence)),
     ...collisions,
+    ...refuseResources,
     config.declaration,
     ...settingGuards(config),
   ];
@@ -161,4 +163,4 @@ const guardsHelper = new Helper("openshell.guards", () => {
 
 /** Output nothing, or stop the rendering. Every install renders it, because the StatefulSet includes it. */
 export const checkGuards: Statement = output(guardsHelper.include());
-export const guardHelpers = [guardsHelper];
+export const guardHelpers = [...resourceHelpers, guardsHelper];

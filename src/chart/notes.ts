@@ -1,9 +1,29 @@
 import { values } from "./_values.ts";
 import { effective } from "./gateway-toml.ts";
-import { type Block, equal, helm, output, when, write } from "./layer/index.ts";
-import { fullname, names, sandboxNamespace } from "./names.ts";
+import { and, type Block, call, choose, equal, helm, not, output, when, write } from "./layer/index.ts";
+import { fullname, names, sandboxNamespace, secretName, secrets } from "./names.ts";
 
 const driver = "openshell.drivers.kubernetes";
+const gateway = "openshell.gateway";
+const mode = effective<string>(`${driver}.workspace_mode`);
+const isPlain = values.server.disableTls;
+
+/** Who may come in, and how. */
+const users = {
+  certificates: effective<boolean>(`${gateway}.mtls_auth.enabled`),
+  everyone: and(isPlain, effective<boolean>(`${gateway}.auth.allow_unauthenticated_users`)),
+  issuer: effective<string>(`${gateway}.oidc.issuer`),
+  adminRole: effective<string>(`${gateway}.oidc.admin_role`),
+  userRole: effective<string>(`${gateway}.oidc.user_role`),
+};
+
+/** The administrator's certificate, which the hook or cert-manager made. */
+const fromSecret: Block = [
+  write(" --from-kubernetes "),
+  output(helm.releaseNamespace),
+  write("/"),
+  output(names.clientTlsSecret),
+];
 
 /** NOTES.txt: what was installed, how to connect, and what an operator should know about the values chosen. */
 export const notes: Block = [
@@ -11,8 +31,11 @@ export const notes: Block = [
   output(fullname),
   write(" "),
   output(helm.appVersion),
-  write("\n\n  Sandboxes run in namespace "),
-  output(sandboxNamespace),
+  when(
+    equal(mode, "shared"),
+    [write("\n\n  Sandboxes run in namespace "), output(sandboxNamespace)],
+    [write("\n\n  Each workspace has a namespace of its own: workspace_mode is "), output(mode)],
+  ),
   write("; pod_anti_affinity is "),
   output(effective(`${driver}.sandbox_runtime.pod_anti_affinity`)),
   write(".\n\nConnect from your machine:\n\n  kubectl -n "),
@@ -24,14 +47,15 @@ export const notes: Block = [
   write(":"),
   output(values.service.port),
   write("\n"),
-  when(values.server.disableTls, plainConnect(), tlsConnect()),
-  write("\n  openshell status\n"),
+  when(equal(users.certificates, true), [...addGateway(fromSecret), write("\n  openshell status\n")]),
+  when(users.everyone, [...addGateway([]), write("\n  openshell status\n")]),
+  when(users.issuer, oidcConnect()),
   when(values.server.disableTls, [
     write(
       "\nWARNING: server.disableTls is true. Whatever passes between users, gateway and supervisors can be read and changed on the way.\n",
     ),
   ]),
-  when(equal(effective<boolean>("openshell.gateway.auth.allow_unauthenticated_users"), true), [
+  when(equal(effective<boolean>(`${gateway}.auth.allow_unauthenticated_users`), true), [
     write("\nWARNING: allow_unauthenticated_users is true. Whoever reaches the gateway's port owns every sandbox.\n"),
   ]),
   when(equal(effective<string>(`${driver}.sandbox_runtime.fence_check`), "off"), [
@@ -53,17 +77,43 @@ export const notes: Block = [
   ),
 ];
 
-function plainConnect(): Block {
-  return [write("  openshell gateway add local --endpoint http://127.0.0.1:"), output(values.service.port)];
+/** Adds the gateway under its local address, with more options. */
+function addGateway(options: Block): Block {
+  return [
+    write("\n  openshell gateway add local --endpoint "),
+    output(choose(isPlain, "http", "https")),
+    write("://127.0.0.1:"),
+    output(values.service.port),
+    ...options,
+  ];
 }
 
-function tlsConnect(): Block {
+/** What users of the OpenID provider do; an administrator's certificate is nothing for them. */
+function oidcConnect(): Block {
   return [
-    write("  openshell gateway add local --endpoint https://127.0.0.1:"),
-    output(values.service.port),
-    write(" --from-kubernetes "),
-    output(helm.releaseNamespace),
-    write("/"),
-    output(names.clientTlsSecret),
+    write("\nUsers of "),
+    output(users.issuer),
+    write(" log in:\n"),
+    when(not(isPlain), [
+      write("\n  kubectl -n "),
+      output(helm.releaseNamespace),
+      write(" get secret "),
+      output(secretName(secrets.serverTls)),
+      write(" -o jsonpath='{.data.ca\\.crt}' | base64 -d > gateway-ca.crt"),
+    ]),
+    ...addGateway([
+      when(not(isPlain), [write(" --ca gateway-ca.crt")]),
+      write(" --oidc-issuer "),
+      output(users.issuer),
+    ]),
+    write("\n  openshell gateway login local\n"),
+    write(
+      "\nAdd --oidc-ca FILE where the provider's authority is not one that everyone knows; no --ca where the gateway's certificate comes from one that is.\n",
+    ),
+    when(and(call("empty", users.adminRole), call("empty", users.userRole)), [
+      write(
+        "\nWARNING: admin_role and user_role are empty. Whoever gets a token from the provider is an administrator of every sandbox.\n",
+      ),
+    ]),
   ];
 }

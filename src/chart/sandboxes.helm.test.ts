@@ -111,6 +111,22 @@ describeWithHelm("bounds that contradict each other", () => {
       { limitRange: { enabled } },
       "limitRange.enabled is true but bounds nothing; give limitRange.default, limitRange.defaultRequest, limitRange.min or limitRange.max",
     ],
+    ...[
+      { resourceQuota: { enabled, maxRunningSandboxes: 3 } },
+      { limitRange: { enabled, max: { memory: "4Gi" } } },
+    ].map((bounds): [object, string] => [
+      { ...bounds, gatewayConfig: { "openshell.drivers.kubernetes": { workspace_mode: "managed" } } },
+      "resourceQuota.enabled and limitRange.enabled bound the namespace of all sandboxes, where no new ones run while workspace_mode is not shared: set both to false; where operators make the namespaces, charts/openshell-workspace takes both, and those that the gateway makes it has no right to bound",
+    ]),
+    [
+      {
+        admissionPolicy: { enabled },
+        gatewayConfig: {
+          "openshell.drivers.kubernetes": { workspace_mode: "operator", operator_namespace_label: "a=b" },
+        },
+      },
+      "admissionPolicy.enabled guards the Pods of the namespace of all sandboxes, where no new ones run while workspace_mode is not shared: set it to false; the gateway restores labels in every namespace",
+    ],
     [
       { admissionPolicy: { enabled, agentSandboxUsers: [] } },
       "admissionPolicy.enabled would refuse every workload Pod: name the Agent Sandbox controller's user in admissionPolicy.agentSandboxUsers",

@@ -23,6 +23,9 @@ Each with one sentence, before anything is installed:
 
 ${guardSentences.map((sentence) => `- ${escapeMarkdown(sentence)}`).join("\n")}
 
+Also, by its name: a label, annotation, variable or volume that the chart writes itself, and a request above its limit, in \`resources\`,
+\`pkiInitJob.resources\` and the settings \`supervisor_resources\` and \`workload_resources\`.
+
 The rules on settings are in [gateway.toml](gateway-config.mdx).
 `;
 }

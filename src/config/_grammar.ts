@@ -101,9 +101,21 @@ const qualifiedName = z
   .regex(qualifiedKey, { error: qualifiedNameForm })
   .refine(isQualifiedName, { error: qualifiedNameForm });
 
-const ownKey = qualifiedName.refine((key) => !reservedPrefixes.some((prefix) => key.startsWith(prefix)), {
-  error: `a key outside the reserved prefixes ${reservedPrefixes.join(", ")}`,
-});
+/** Keys with none of these prefixes; JSON Schema has no other word for it than `not`. */
+function keyOutside(prefixes: readonly string[], error: string) {
+  const pattern = `^(${prefixes.map((prefix) => prefix.replaceAll(".", "\\.")).join("|")})`;
+  return qualifiedName
+    .refine((key) => !prefixes.some((prefix) => key.startsWith(prefix)), { error })
+    .meta({ not: { pattern } });
+}
+
+const ownKey = keyOutside(reservedPrefixes, `a key outside the reserved prefixes ${reservedPrefixes.join(", ")}`);
+
+const podSecurityPrefix = "pod-security.kubernetes.io/";
+const namespaceKey = keyOutside(
+  [...reservedPrefixes, podSecurityPrefix],
+  `a key outside the reserved prefixes ${reservedPrefixes.join(", ")}, and outside ${podSecurityPrefix}, which pod_security decides about`,
+);
 
 const labelValue = form(
   orEmpty(labelName),
@@ -124,6 +136,9 @@ export const labelSelector = () =>
 
 /** Labels that an operator adds to a Pod. */
 export const labels = () => z.record(ownKey, labelValue);
+
+/** Labels that an operator adds to a namespace; its Pod Security is a setting of its own, which a policy of the cluster holds the gateway to. */
+export const namespaceLabels = () => z.record(namespaceKey, labelValue);
 
 /** Annotations that an operator adds to a Pod. */
 export const annotations = () => z.record(ownKey, z.string());

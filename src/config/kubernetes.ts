@@ -10,6 +10,7 @@ import {
   image,
   labelSelector,
   labels,
+  namespaceLabels,
   nodeSelector,
   objectName,
   optionalObjectName,
@@ -143,7 +144,7 @@ const managedNamespaces = z.strictObject({
     "Pod Security level of a new namespace. The Pods of a pair fit restricted.",
     { applies: "new-workspaces" },
   ),
-  labels: setting(labels().default({}), "More labels on a new namespace.", {
+  labels: setting(namespaceLabels().default({}), "More labels on a new namespace; none of Pod Security.", {
     example: { "example.com/team": "research" },
     applies: "new-workspaces",
   }),

@@ -162,6 +162,10 @@ describe("a wrong setting", () => {
       'supervisor_labels."openshell.ai/pair-id" (line 4): expected a key outside the reserved prefixes openshell.ai/, internal.openshell.ai/, agents.x-k8s.io/',
     ],
     [
+      'managed_namespaces.labels = { "pod-security.kubernetes.io/enforce-version" = "v1.30" }',
+      'managed_namespaces.labels."pod-security.kubernetes.io/enforce-version" (line 4): expected a key outside the reserved prefixes openshell.ai/, internal.openshell.ai/, agents.x-k8s.io/, and outside pod-security.kubernetes.io/, which pod_security decides about',
+    ],
+    [
       'grpc_endpoint = "https://me:secret@host:1"',
       'grpc_endpoint (line 4): expected an endpoint such as "https://gateway.example.com:8080", without path, query or user, found ',
     ],

@@ -77,6 +77,10 @@
 {{- end -}}
 {{- end }}
 
+{{- define "openshell.quantity" }}
+{{- mulf (trimSuffix (regexFind "([numkMGTPE]|[KMGTPE]i)$" $) $) (default "1" (get (dict "n" "0.000000001" "u" "0.000001" "m" "0.001" "k" "1000" "M" "1000000" "G" "1000000000" "T" "1000000000000" "P" "1000000000000000" "E" "1000000000000000000" "Ki" "1024" "Mi" "1048576" "Gi" "1073741824" "Ti" "1099511627776" "Pi" "1125899906842624" "Ei" "1152921504606847000") (regexFind "([numkMGTPE]|[KMGTPE]i)$" $))) -}}
+{{- end }}
+
 {{- define "openshell.guards" }}
 {{- if ne (toJson $.v.replicaCount) "1" -}}
   {{- fail "replicaCount must be 1: the gateway keeps its store in a file that one process owns" -}}
@@ -207,6 +211,12 @@
 {{- if and $.v.resourceQuota.enabled (hasKey $.v.resourceQuota.hard "requests.memory") (not (and $.v.limitRange.enabled (hasKey $.v.limitRange.defaultRequest "memory"))) (or (and (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "requests" "memory" "96Mi" $.config))) (empty (toString (dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" "memory" "256Mi" $.config)))) (and (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "requests" "memory" "96Mi" $.config))) (empty (toString (dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" "memory" "" $.config))))) -}}
   {{- fail "resourceQuota.hard bounds requests.memory, so the cluster refuses every container without it: set requests.memory of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.defaultRequest.memory" -}}
 {{- end -}}
+{{- if and (ne (dig "openshell" "drivers" "kubernetes" "workspace_mode" "shared" $.config) "shared") (or $.v.resourceQuota.enabled $.v.limitRange.enabled) -}}
+  {{- fail "resourceQuota.enabled and limitRange.enabled bound the namespace of all sandboxes, where no new ones run while workspace_mode is not shared: set both to false; where operators make the namespaces, charts/openshell-workspace takes both, and those that the gateway makes it has no right to bound" -}}
+{{- end -}}
+{{- if and (ne (dig "openshell" "drivers" "kubernetes" "workspace_mode" "shared" $.config) "shared") $.v.admissionPolicy.enabled -}}
+  {{- fail "admissionPolicy.enabled guards the Pods of the namespace of all sandboxes, where no new ones run while workspace_mode is not shared: set it to false; the gateway restores labels in every namespace" -}}
+{{- end -}}
 {{- if and $.v.admissionPolicy.enabled (empty $.v.admissionPolicy.agentSandboxUsers) -}}
   {{- fail "admissionPolicy.enabled would refuse every workload Pod: name the Agent Sandbox controller's user in admissionPolicy.agentSandboxUsers" -}}
 {{- end -}}
@@ -272,6 +282,55 @@
     {{- if regexMatch "^(config|server-tls|client-ca|jwt|keys|data|tmp)$" (toString (get $item0 "name")) -}}
       {{- fail (printf "%v: %v %v" "extraVolumes" (get $item0 "name") "is the name of a volume of the chart; choose another") -}}
     {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := $.v.resources.requests -}}
+  {{- if and $item0 (get $.v.resources.limits $key0) -}}
+    {{- if gt (float64 (include "openshell.quantity" $item0)) (float64 (include "openshell.quantity" (get $.v.resources.limits $key0))) -}}
+      {{- fail (printf "%v.requests.%v: %v is above its limit %v; lower the request or raise limits.%v" "resources" $key0 $item0 (get $.v.resources.limits $key0) $key0) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := $.v.pkiInitJob.resources.requests -}}
+  {{- if and $item0 (get $.v.pkiInitJob.resources.limits $key0) -}}
+    {{- if gt (float64 (include "openshell.quantity" $item0)) (float64 (include "openshell.quantity" (get $.v.pkiInitJob.resources.limits $key0))) -}}
+      {{- fail (printf "%v.requests.%v: %v is above its limit %v; lower the request or raise limits.%v" "pkiInitJob.resources" $key0 $item0 (get $.v.pkiInitJob.resources.limits $key0) $key0) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- $requests := dict "cpu" "50m" "memory" "96Mi" -}}
+{{- range $key0, $item0 := dig "openshell" "drivers" "kubernetes" "supervisor_resources" "requests" (dict "cpu" "50m" "memory" "96Mi") $.config -}}
+  {{- $_ := set $requests $key0 $item0 -}}
+{{- end -}}
+{{- $limits := dict "memory" "256Mi" -}}
+{{- range $key0, $item0 := dig "openshell" "drivers" "kubernetes" "supervisor_resources" "limits" (dict "memory" "256Mi") $.config -}}
+  {{- $_ := set $limits $key0 $item0 -}}
+{{- end -}}
+{{- range $key0, $item0 := $requests -}}
+  {{- if and $item0 (get $limits $key0) -}}
+    {{- if gt (float64 (include "openshell.quantity" $item0)) (float64 (include "openshell.quantity" (get $limits $key0))) -}}
+      {{- fail (printf "%v.requests.%v: %v is above its limit %v; lower the request or raise limits.%v" "gatewayConfig: openshell.drivers.kubernetes.supervisor_resources" $key0 $item0 (get $limits $key0) $key0) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- $requests := dict "cpu" "50m" "memory" "96Mi" -}}
+{{- range $key0, $item0 := dig "openshell" "drivers" "kubernetes" "workload_resources" "requests" (dict "cpu" "50m" "memory" "96Mi") $.config -}}
+  {{- $_ := set $requests $key0 $item0 -}}
+{{- end -}}
+{{- $limits := dict -}}
+{{- range $key0, $item0 := dig "openshell" "drivers" "kubernetes" "workload_resources" "limits" (dict) $.config -}}
+  {{- $_ := set $limits $key0 $item0 -}}
+{{- end -}}
+{{- range $key0, $item0 := $requests -}}
+  {{- if and $item0 (get $limits $key0) -}}
+    {{- if gt (float64 (include "openshell.quantity" $item0)) (float64 (include "openshell.quantity" (get $limits $key0))) -}}
+      {{- fail (printf "%v.requests.%v: %v is above its limit %v; lower the request or raise limits.%v" "gatewayConfig: openshell.drivers.kubernetes.workload_resources" $key0 $item0 (get $limits $key0) $key0) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- if get $limits "memory" -}}
+  {{- if gt (float64 (include "openshell.quantity" "128Mi")) (float64 (include "openshell.quantity" (get $limits "memory"))) -}}
+    {{- fail (printf "%v.limits.memory: %v is too little; it takes at least %v, because the runtime and the agent share it" "gatewayConfig: openshell.drivers.kubernetes.workload_resources" (get $limits "memory") "128Mi") -}}
   {{- end -}}
 {{- end -}}
 {{- $config := $.config -}}
@@ -375,7 +434,7 @@
   {{- $_ := set $.v "grpcRoute" (dict "enabled" (dig "grpcRoute" "enabled" false $.Values.AsMap) "annotations" (dig "grpcRoute" "annotations" (dict) $.Values.AsMap) "hostnames" (dig "grpcRoute" "hostnames" (list) $.Values.AsMap) "gateway" (dict "create" (dig "grpcRoute" "gateway" "create" false $.Values.AsMap) "name" (dig "grpcRoute" "gateway" "name" "" $.Values.AsMap) "className" (dig "grpcRoute" "gateway" "className" "" $.Values.AsMap) "namespace" (dig "grpcRoute" "gateway" "namespace" "" $.Values.AsMap) "sectionName" (dig "grpcRoute" "gateway" "sectionName" "" $.Values.AsMap) "listener" (dict "protocol" (dig "grpcRoute" "gateway" "listener" "protocol" "HTTPS" $.Values.AsMap) "certificateSecretNames" (dig "grpcRoute" "gateway" "listener" "certificateSecretNames" (list) $.Values.AsMap) "port" (dig "grpcRoute" "gateway" "listener" "port" 443 $.Values.AsMap))) "backendTLSPolicy" (dict "enabled" (dig "grpcRoute" "backendTLSPolicy" "enabled" false $.Values.AsMap) "caConfigMapName" (dig "grpcRoute" "backendTLSPolicy" "caConfigMapName" "" $.Values.AsMap) "hostname" (dig "grpcRoute" "backendTLSPolicy" "hostname" "" $.Values.AsMap))) -}}
   {{- $_ := set $.v "resourceQuota" (dict "hard" (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "maxRunningSandboxes" (dig "resourceQuota" "maxRunningSandboxes" 0 $.Values.AsMap) "enabled" (dig "resourceQuota" "enabled" false $.Values.AsMap)) -}}
   {{- $_ := set $.v "limitRange" (dict "default" (dig "limitRange" "default" (dict) $.Values.AsMap) "defaultRequest" (dig "limitRange" "defaultRequest" (dict) $.Values.AsMap) "min" (dig "limitRange" "min" (dict) $.Values.AsMap) "max" (dig "limitRange" "max" (dict) $.Values.AsMap) "enabled" (dig "limitRange" "enabled" false $.Values.AsMap)) -}}
-  {{- $_ := set $.v "admissionPolicy" (dict "agentSandboxUsers" (dig "admissionPolicy" "agentSandboxUsers" (list "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller") $.Values.AsMap) "enabled" (dig "admissionPolicy" "enabled" false $.Values.AsMap)) -}}
+  {{- $_ := set $.v "admissionPolicy" (dict "enabled" (dig "admissionPolicy" "enabled" false $.Values.AsMap) "agentSandboxUsers" (dig "admissionPolicy" "agentSandboxUsers" (list "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller") $.Values.AsMap)) -}}
   {{- $_ := set $.v "serviceMonitor" (dict "enabled" (dig "serviceMonitor" "enabled" false $.Values.AsMap) "labels" (dig "serviceMonitor" "labels" (dict) $.Values.AsMap) "interval" (dig "serviceMonitor" "interval" "30s" $.Values.AsMap) "scrapeTimeout" (dig "serviceMonitor" "scrapeTimeout" "10s" $.Values.AsMap)) -}}
   {{- $_ := set $.v "networkPolicy" (dict "enabled" (dig "networkPolicy" "enabled" true $.Values.AsMap)) -}}
   {{- $_ := set $.v "podDisruptionBudget" (dict "enabled" (dig "podDisruptionBudget" "enabled" false $.Values.AsMap)) -}}

@@ -1,0 +1,89 @@
+import { describe, expect, it, vi } from "vitest";
+import { helmPrograms } from "./_helm.ts";
+import { textsOfMany } from "./_many.ts";
+
+vi.setConfig({ testTimeout: 60_000 });
+
+const [program = ""] = helmPrograms;
+const issuer = "https://login.example.com/realms/main";
+const gateway = "openshell.gateway";
+const driver = "openshell.drivers.kubernetes";
+const oidc = { [`${gateway}.oidc`]: { issuer } };
+
+/** One process of Helm for all of them. */
+const cases = {
+  defaults: {},
+  development: {
+    server: { disableTls: true },
+    gatewayConfig: { [`${gateway}.auth`]: { allow_unauthenticated_users: true } },
+  },
+  "also OIDC": { gatewayConfig: oidc },
+  "only OIDC": {
+    service: { port: 8443 },
+    server: { tls: { certSecretName: "edge-tls" } },
+    gatewayConfig: { ...oidc, [`${gateway}.mtls_auth`]: { enabled: false } },
+  },
+  "OIDC without roles": { gatewayConfig: { [`${gateway}.oidc`]: { issuer, admin_role: "", user_role: "" } } },
+  managed: { gatewayConfig: { [driver]: { workspace_mode: "managed" } } },
+  risks: {
+    gatewayConfig: { [driver]: { app_armor_profile: "Unconfined", sandbox_runtime: { fence_check: "off" } } },
+  },
+} as const;
+
+describe.skipIf(helmPrograms.length === 0)("NOTES", () => {
+  let texts: (string | Error)[] | undefined;
+  const notesOf = (name: keyof typeof cases): string => {
+    texts ??= textsOfMany(program, Object.values(cases), ["NOTES.txt"]);
+    const text = texts[Object.keys(cases).indexOf(name)];
+    if (typeof text === "string") return text;
+    throw text ?? new Error("nothing was rendered");
+  };
+  const commandsOf = (name: keyof typeof cases) =>
+    notesOf(name)
+      .split("\n")
+      .filter((line) => line.startsWith("  openshell ") || line.startsWith("  kubectl "))
+      .map((line) => line.trim());
+  const forward = (port = 8080) => `kubectl -n openshell port-forward service/openshell ${port}:${port}`;
+  const warningsOf = (name: keyof typeof cases) => notesOf(name).match(/WARNING: [^.]*\./g) ?? [];
+
+  it("say how to connect with the administrator's certificate, and what the chart decides", () => {
+    expect(commandsOf("defaults")).toEqual([
+      forward(),
+      "openshell gateway add local --endpoint https://127.0.0.1:8080 --from-kubernetes openshell/openshell-client-tls",
+      "openshell status",
+    ]);
+    expect(notesOf("defaults")).toContain("Sandboxes run in namespace openshell-sandboxes; pod_anti_affinity is off.");
+    expect(notesOf("defaults")).toContain("The chart decides, and gatewayConfig cannot change: listen addresses");
+    expect(notesOf("defaults")).not.toMatch(/object Object|<no value>|\{\{/);
+    expect(warningsOf("defaults")).toEqual([]);
+  });
+
+  it("say how to connect in plain text, with warnings", () => {
+    expect(commandsOf("development")).toEqual([
+      forward(),
+      "openshell gateway add local --endpoint http://127.0.0.1:8080",
+      "openshell status",
+    ]);
+    expect(warningsOf("development")).toEqual(["WARNING: server.", "WARNING: allow_unauthenticated_users is true."]);
+  });
+
+  it("say how users of an OpenID provider log in, beside a certificate and without one", () => {
+    const login = (secret: string, port: number) => [
+      `kubectl -n openshell get secret ${secret} -o jsonpath='{.data.ca\\.crt}' | base64 -d > gateway-ca.crt`,
+      `openshell gateway add local --endpoint https://127.0.0.1:${port} --ca gateway-ca.crt --oidc-issuer ${issuer}`,
+      "openshell gateway login local",
+    ];
+    expect(commandsOf("also OIDC")).toEqual([...commandsOf("defaults"), ...login("openshell-server-tls", 8080)]);
+    expect(commandsOf("only OIDC")).toEqual([forward(8443), ...login("edge-tls", 8443)]);
+    expect(warningsOf("also OIDC")).toEqual([]);
+    expect(warningsOf("OIDC without roles")).toEqual(["WARNING: admin_role and user_role are empty."]);
+  });
+
+  it("say where sandboxes run when workspaces have namespaces, and what is risky", () => {
+    expect(notesOf("managed")).toContain("Each workspace has a namespace of its own: workspace_mode is managed");
+    expect(warningsOf("risks")).toEqual([
+      "WARNING: fence_check is off.",
+      "WARNING: app_armor_profile is Unconfined, which Pod Security `restricted` refuses.",
+    ]);
+  });
+});

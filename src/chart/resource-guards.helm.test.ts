@@ -1,0 +1,83 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import fc from "fast-check";
+import { describe, expect, it, vi } from "vitest";
+import { parse } from "yaml";
+import { compareQuantities, parseSettings } from "../config/index.ts";
+import { find, helmPrograms, refusal, render, sentenceOf, template } from "./_helm.ts";
+import { expression, printExpression } from "./layer/index.ts";
+import { isAbove, quantityHelper } from "./resource-guards.ts";
+
+vi.setConfig({ testTimeout: 120_000 });
+
+const [program = ""] = helmPrograms;
+const driver = "openshell.drivers.kubernetes";
+const withSettings = (settings: object) => ({ gatewayConfig: { [driver]: settings } });
+
+describe.skipIf(helmPrograms.length === 0)("a request above its limit", () => {
+  it.each<[object, string]>([
+    [
+      { resources: { requests: { memory: "2Gi" } } },
+      "resources.requests.memory: 2Gi is above its limit 512Mi; lower the request or raise limits.memory",
+    ],
+    [
+      { pkiInitJob: { resources: { requests: { cpu: "1" }, limits: { cpu: "999m" } } } },
+      "pkiInitJob.resources.requests.cpu: 1 is above its limit 999m; lower the request or raise limits.cpu",
+    ],
+    [
+      withSettings({ supervisor_resources: { requests: { memory: "300Mi" } } }),
+      `gatewayConfig: ${driver}.supervisor_resources.requests.memory: 300Mi is above its limit 256Mi; lower the request or raise limits.memory`,
+    ],
+    [
+      { gatewayConfig: { [`${driver}.workload_resources.limits`]: { cpu: "10m" } } },
+      `gatewayConfig: ${driver}.workload_resources.requests.cpu: 50m is above its limit 10m; lower the request or raise limits.cpu`,
+    ],
+    [
+      withSettings({ workload_resources: { limits: { memory: "127Mi" } } }),
+      `gatewayConfig: ${driver}.workload_resources.limits.memory: 127Mi is too little; it takes at least 128Mi, because the runtime and the agent share it`,
+    ],
+  ])("in %j is refused before anything is installed", (values, sentence) => {
+    expect(sentenceOf(program, { values })).toBe(sentence);
+  });
+
+  it("is none where its limit is taken away, or where both are the same in other words", () => {
+    const settings = {
+      supervisor_resources: { requests: { memory: "300Mi", cpu: "0.1" }, limits: { memory: "", cpu: "100m" } },
+      workload_resources: { requests: { cpu: "", memory: "1Gi" }, limits: { memory: "1073741824" } },
+    };
+    const objects = render(program, { values: withSettings(settings) });
+    const { kubernetes } = parseSettings(find(objects, "ConfigMap").data["gateway.toml"], "gateway.toml");
+    expect(kubernetes.supervisor_resources.limits).toEqual({ cpu: "100m" });
+  });
+
+  it("is no text at all: what is no amount is refused by the schema", () => {
+    expect(refusal(program, { values: { resources: { requests: { cpu: "lots" } } } })).toMatch(/requests[./]cpu/);
+  });
+
+  it("is told as the gateway tells it, whatever the units", () => {
+    const units = ["", "n", "u", "m", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti", "e3", "E-2"];
+    const quantity = fc
+      .tuple(fc.integer({ min: 1, max: 4096 }), fc.constantFrom("", ".5", "."), fc.constantFrom(...units))
+      .map((parts) => parts.join(""));
+    const chart = mkdtempSync(join(tmpdir(), "openshell-quantities-"));
+    try {
+      mkdirSync(join(chart, "templates"));
+      writeFileSync(join(chart, "Chart.yaml"), "apiVersion: v2\nname: quantities\nversion: 0.0.0\n");
+      writeFileSync(join(chart, "templates", "_helpers.tpl"), quantityHelper.print());
+      const [left, right] = ["left", "right"].map((name) => expression<string>({ kind: "variable", name }));
+      const verdict = printExpression(isAbove(left ?? "", right ?? ""));
+      writeFileSync(
+        join(chart, "templates", "verdicts.yaml"),
+        `verdicts:\n{{- range $.Values.pairs }}{{- $left := index . 0 }}{{- $right := index . 1 }}\n- {{ ${verdict} }}\n{{- end }}\n`,
+      );
+      const pairs = fc.sample(fc.tuple(quantity, quantity), 400);
+      // Units that mean the same, which chance would hardly pair.
+      pairs.push(["100m", "0.1"], ["1Gi", "1073741824"], ["2e3", "2k"], ["1000n", "1u"], ["7", "7."]);
+      const { verdicts } = parse(template(program, { chart, values: { pairs } }));
+      expect(verdicts).toEqual(pairs.map(([one, other]) => compareQuantities(one, other) > 0));
+    } finally {
+      rmSync(chart, { recursive: true, force: true });
+    }
+  });
+});
