@@ -8,9 +8,11 @@ import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { afterAll, beforeAll, expect, it, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { cleanUp, describeOnCluster, kubeconfig, kubectl, kubectlProgram, mustRun, tryKubectl } from "./_cluster.ts";
 import { chartDirectory, helmPrograms, repository, runProgram } from "./_helm.ts";
+import { leaves } from "./_leaves.ts";
+import { renderMany } from "./_many.ts";
 import { restartingChanges, silentChanges } from "./fixtures/changes.ts";
 
 vi.setConfig({ testTimeout: 240_000, hookTimeout: 240_000 });
@@ -119,6 +121,54 @@ describeOnCluster("a release with a running sandbox", () => {
     helm("upgrade", "openshell", chartDirectory, "--reuse-values", "--no-hooks", ...patience);
     expect(gateway()).toEqual(installed);
     expectUntouched();
+  });
+
+  describe("every single value and setting", () => {
+    /** As Helm itself: what it wrote before and leaves out now goes. */
+    const asHelm = ["--server-side", "--force-conflicts", "--field-manager=helm"];
+    const dryRun = (texts: Iterable<string>) =>
+      tryKubectl(["apply", ...asHelm, "--dry-run=server", "--validate=strict", "-f", "-"], [...texts].join("\n---\n"));
+    /** What an upgrade with nothing else than another value would write. */
+    const written = () => {
+      const all = leaves();
+      const renderings = renderMany(
+        program,
+        all.flatMap(({ before, after }) => [before, after]),
+        namespace,
+      );
+      const served = new Set(kubectl(["api-versions"]).trim().split("\n"));
+      return all.map(({ name, description }, index) => {
+        const [before, after] = renderings.slice(2 * index, 2 * index + 2);
+        if (!(before instanceof Map && after instanceof Map)) throw before instanceof Error ? before : after;
+        // A configuration is text, and its checksum too: nobody can refuse that.
+        const withoutConfig = (text = "") => text.replace(/^ +checksum\/gateway-config: .*\n/m, "");
+        const texts = [...after].flatMap(([key, text]) => {
+          const [apiVersion = "", kind, where = ""] = key.split(" ");
+          const isHere = served.has(apiVersion) && ["", namespace, sandboxes].includes(where);
+          // Helm makes a hook anew each time.
+          const isAsked = isHere && kind !== "ConfigMap" && !/^ {4}helm\.sh\/hook:/m.test(text);
+          return isAsked && withoutConfig(before.get(key)) !== withoutConfig(text) ? [text] : [];
+        });
+        return { name, texts, isForLater: description.includes("cannot be changed later") };
+      });
+    };
+
+    it("can be changed in the running release, by the API server's word", () => {
+      const upgrades = written();
+      const wanted = new Set(upgrades.filter(({ isForLater }) => !isForLater).flatMap(({ texts }) => texts));
+      expect(wanted.size).toBeGreaterThan(100);
+      const { stderr } = dryRun(wanted);
+      const complaints = stderr
+        .split("\n")
+        .filter((line) => line !== "" && !line.startsWith("Warning: unrecognized format"));
+      // A volume may grow where its StorageClass allows it.
+      expect(complaints.filter((line) => !line.includes("only dynamically provisioned pvc can be resized"))).toEqual(
+        [],
+      );
+      const claims = upgrades.filter(({ name, isForLater }) => isForLater && name.startsWith("persistence."));
+      expect(claims.length).toBeGreaterThan(0);
+      for (const { name, texts } of claims) expect(dryRun(texts).stderr, name).toMatch(/immutable|Forbidden/);
+    });
   });
 
   it("goes on as it is when everything that does not concern the gateway's Pod changes", () => {
