@@ -1,7 +1,11 @@
 import { availableParallelism } from "node:os";
+import { join } from "node:path";
 import { defineConfig } from "vitest/config";
+import { cacheDirectory } from "./e2e/cluster/cache.ts";
 
 export default defineConfig({
+  // How long each file took, also for the next clone: the longest begin first.
+  cacheDir: join(cacheDirectory, "vitest/unit"),
   test: {
     include: ["src/**/*.test.ts", "images/**/*.test.ts", "e2e/**/*.test.ts"],
     exclude: ["e2e/suites/**", "**/node_modules/**"],
@@ -10,6 +14,7 @@ export default defineConfig({
     expect: { poll: { timeout: 15_000 } },
     // Loading the modules anew for every file costs more than most files' tests. A test that stubs something undoes it.
     isolate: false,
-    maxWorkers: availableParallelism(),
+    // One more than there are cores: a few files wait for processes to end.
+    maxWorkers: availableParallelism() + 1,
   },
 });
