@@ -3,7 +3,7 @@ import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Ajv } from "ajv";
-import { afterAll, describe, expect, it, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import type { JsonSchema } from "../config/index.ts";
 import { chartDirectory, helmPrograms, objectsOf, type Rendered, render, template } from "./_helm.ts";
 import { immutablePart, mutableKinds } from "./_immutable.ts";
@@ -68,10 +68,10 @@ const checksumOf = (documents: Documents) =>
 
 describeWithHelm("an upgrade with another", () => {
   const all = leaves();
+  beforeAll(() => renderEach(all.flatMap((leaf) => [leaf.before, leaf.after])));
   const isValid = new Ajv({ strict: false }).compile(valuesJsonSchema());
 
   it.each(all.map((leaf) => [leaf.name, leaf] as const))("%s", (name, { isSetting, description, before, after }) => {
-    if (rendered.size === 0) renderEach(all.flatMap((leaf) => [leaf.before, leaf.after]));
     const [old, now] = [documentsWith(before), documentsWith(after)];
     for (const values of [before, after]) expect(isValid(values) || isValid.errors).toBe(true);
     const changed = [...new Set([...old.keys(), ...now.keys()])].filter((key) => old.get(key) !== now.get(key));
@@ -100,17 +100,17 @@ describeWithHelm("an upgrade with another", () => {
 });
 
 describeWithHelm("an upgrade", () => {
-  // With the defaults of a test cluster, as release.cluster.test.ts does it.
+  // As release.cluster.test.ts does it.
   const changes = silentChanges.map((change) => [Object.keys(change).join(), change] as const);
+  beforeAll(() =>
+    renderEach([{}, ...silentChanges, ...Object.entries(restartingChanges).map(([key, value]) => ({ [key]: value }))]),
+  );
 
   it.each(changes)("with another %s leaves the gateway's Pod as it is", (_, change) => {
-    if (!rendered.has(JSON.stringify(change))) renderEach(silentChanges);
     expect(podTemplateOf(documentsWith(change))).toEqual(podTemplateOf(documentsWith({})));
   });
 
   it.each(Object.entries(restartingChanges))("with another %s makes it a new one", (key, change) => {
-    const single = Object.entries(restartingChanges).map(([name, value]) => ({ [name]: value }));
-    if (!rendered.has(JSON.stringify({ [key]: change }))) renderEach(single);
     expect(podTemplateOf(documentsWith({ [key]: change }))).not.toEqual(podTemplateOf(documentsWith({})));
   });
 
