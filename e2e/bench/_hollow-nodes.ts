@@ -2,9 +2,10 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { openSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { Informer, type KubeClient, type Node, nodes } from "../../src/kube/index.ts";
+import { type ClusterAccess, Informer, type KubeClient, type Node, nodes } from "../../src/kube/index.ts";
 import { buildProgram } from "../cluster/local/programs.ts";
 import type { Progress } from "../cluster/progress.ts";
+import { KwokDoor } from "./_kwok-door.ts";
 
 /** Every hollow node has it; what is to run there selects it. */
 export const hollowLabel = "openshell.test/hollow";
@@ -21,7 +22,7 @@ export const hollowPlacement = {
 };
 
 export interface HollowNodesOptions {
-  readonly kubeconfig: string;
+  readonly access: ClusterAccess;
   readonly kube: KubeClient;
   readonly count: number;
   /** For kwok's configuration and its log. */
@@ -36,19 +37,24 @@ export interface HollowNodesOptions {
 export class HollowNodes implements AsyncDisposable {
   readonly #kube: KubeClient;
   readonly #kwok: ChildProcess;
+  readonly #door: KwokDoor;
   readonly #names: readonly string[];
 
-  private constructor(kube: KubeClient, kwok: ChildProcess, names: readonly string[]) {
+  private constructor(kube: KubeClient, kwok: ChildProcess, door: KwokDoor, names: readonly string[]) {
     this.#kube = kube;
     this.#kwok = kwok;
+    this.#door = door;
     this.#names = names;
   }
 
   /** Resolves when all are Ready. */
-  static async start({ kubeconfig, kube, count, directory, progress }: HollowNodesOptions): Promise<HollowNodes> {
+  static async start({ access, kube, count, directory, progress }: HollowNodesOptions): Promise<HollowNodes> {
     const program = await buildProgram("kwok", progress);
     const stages = join(directory, "stages.yaml");
     writeFileSync(stages, podStages.map((stage) => JSON.stringify(stage)).join("\n---\n"));
+    const door = await KwokDoor.open(access);
+    const kubeconfig = join(directory, "kubeconfig.json");
+    writeFileSync(kubeconfig, JSON.stringify(door.kubeconfig));
     const log = openSync(join(directory, "kwok.log"), "a");
     const args = [
       `--kubeconfig=${kubeconfig}`,
@@ -58,10 +64,14 @@ export class HollowNodes implements AsyncDisposable {
       // Of the block for benchmarks, which no cluster gives to Pods.
       "--cidr=198.18.0.1/15",
       "--node-ip=198.18.0.1",
+      "--node-lease-duration-seconds=40",
+      "--v=WARN",
     ];
     const kwok = spawn(program, args, { stdio: ["ignore", log, log] });
+    // Also when this process does not come to its end: nodes that nobody keeps alive are at least not kept.
+    process.once("exit", () => kwok.kill());
     const names = Array.from({ length: count }, (_, index) => `hollow-${String(index + 1).padStart(3, "0")}`);
-    const hollow = new HollowNodes(kube, kwok, names);
+    const hollow = new HollowNodes(kube, kwok, door, names);
     try {
       for (const name of names) {
         await kube.create(nodes, undefined, nodeNamed(name)).catch(async (error: unknown) => {
@@ -80,10 +90,12 @@ export class HollowNodes implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const name of this.#names) await this.#kube.delete(nodes, undefined, name).catch(() => undefined);
-    if (this.#kwok.exitCode !== null || this.#kwok.signalCode !== null) return;
-    const ended = once(this.#kwok, "exit");
-    this.#kwok.kill();
-    await ended;
+    if (this.#kwok.exitCode === null && this.#kwok.signalCode === null) {
+      const ended = once(this.#kwok, "exit");
+      this.#kwok.kill();
+      await ended;
+    }
+    await this.#door[Symbol.asyncDispose]();
   }
 }
 

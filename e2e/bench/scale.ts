@@ -82,9 +82,12 @@ const size = {
 };
 /** Arrivals at one a second among all the sandboxes. */
 const calmArrivals = 60;
+const hollowRelease = "openshell-scale";
 const storageClass = "openshell-hollow";
 const volumes = { group: "", version: "v1", kind: "PersistentVolume", plural: "persistentvolumes", namespaced: false };
 
+// Ended by hand, it leaves what it made in the cluster; the next run removes that.
+for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(130));
 await using undo = new AsyncDisposableStack();
 const progress = stderrProgress();
 const state = machine();
@@ -106,6 +109,19 @@ interface Leg {
   readonly name: string;
   create(): Promise<string>;
   readonly watch: PairWatch;
+}
+
+function bareNamespaceOf({ name }: Release): string {
+  return `${name}-bare`;
+}
+
+/** With all that was made there, whoever made it. */
+async function removePlace(release: Release): Promise<void> {
+  progress.note(`removing ${release.name}`);
+  const all = [bareNamespaceOf(release), release.sandboxNamespace, release.namespace];
+  await kubectl(kubeconfig, ["delete", "namespace", ...all.slice(0, 1), "--ignore-not-found", "--wait=false"]);
+  await uninstall(kubeconfig, release).catch(() => undefined);
+  await kubectl(kubeconfig, ["delete", "namespace", ...all, "--ignore-not-found", "--timeout=900s"]);
 }
 
 /** A gateway, and the bare client that imitates it in a namespace of its own. */
@@ -132,14 +148,9 @@ class Place implements AsyncDisposable {
   static async open(name: string, settings: object): Promise<Place> {
     await using end = new AsyncDisposableStack();
     const release = releaseNamed(name);
-    const bareNamespace = `${name}-bare`;
-    end.defer(async () => {
-      progress.note(`removing ${name}`);
-      await kubectl(kubeconfig, ["delete", "namespace", bareNamespace, "--ignore-not-found", "--wait=false"]);
-      await uninstall(kubeconfig, release).catch(() => undefined);
-      const both = [bareNamespace, release.sandboxNamespace, release.namespace];
-      await kubectl(kubeconfig, ["delete", "namespace", ...both, "--ignore-not-found", "--timeout=900s"]);
-    });
+    const bareNamespace = bareNamespaceOf(release);
+    await removePlace(release);
+    end.defer(() => removePlace(release));
     const gatewayConfig = { "openshell.gateway": { log_level: "info" }, "openshell.drivers.kubernetes": settings };
     await install({
       kubeconfig,
@@ -275,15 +286,19 @@ async function onHollowNodes() {
   mkdirSync(directory, { recursive: true });
   const { nodes: count } = size;
   progress.note(`starting ${count} hollow nodes`);
-  end.use(await HollowNodes.start({ kubeconfig, kube, count, directory, progress }));
-  const bareOnes = size.rounds * size.batch + 2 * size.arrivals;
-  end.defer(async () => {
-    await kubectl(kubeconfig, ["delete", "persistentvolume", "-l", `${benchLabel}=volume`, "--wait=false"]);
+  end.use(await HollowNodes.start({ access, kube, count, directory, progress }));
+  const removeVolumes = async () => {
+    await kubectl(kubeconfig, ["delete", "persistentvolume", "-l", `${benchLabel}=volume`, "--timeout=300s"]);
     await kubectl(kubeconfig, ["delete", "storageclass", storageClass, "--ignore-not-found"]);
-  });
+  };
+  // What an interrupted run left; a volume goes after its claim.
+  await removePlace(releaseNamed(hollowRelease));
+  await removeVolumes();
+  end.defer(removeVolumes);
+  const bareOnes = size.rounds * size.batch + 2 * size.arrivals;
   await makeVolumes(size.sandboxes + bareOnes + calmArrivals + 50);
   const place = end.use(
-    await Place.open("openshell-scale", {
+    await Place.open(hollowRelease, {
       ...hollowPlacement,
       workspace_storage_class: storageClass,
       workspace_default_storage_size: "64Mi",
