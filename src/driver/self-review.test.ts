@@ -27,7 +27,7 @@ interface Question {
 interface ClusterOptions {
   readonly served: string[];
   readonly denies: (question: Question) => boolean;
-  /** Namespaces by their label. */
+  /** Namespaces by their label; one whose name begins with "gone" is being deleted. */
   readonly namespaces?: Readonly<Record<string, readonly string[]>>;
 }
 
@@ -36,7 +36,9 @@ function cluster(options: ClusterOptions) {
   const client: Pick<KubeClient, "apiVersionsOf" | "review" | "list"> = {
     apiVersionsOf: async () => options.served,
     list: async <T extends KubeObject>(_: Resource<T>, _namespace: string | undefined, call?: ListOptions) => ({
-      items: (options.namespaces?.[call?.labelSelector ?? ""] ?? []).map((name) => ({ metadata: { name } })) as never[],
+      items: (options.namespaces?.[call?.labelSelector ?? ""] ?? []).map((name) => ({
+        metadata: { name, ...(name.startsWith("gone") ? { deletionTimestamp: "2026-01-01T00:00:00Z" } : {}) },
+      })) as never[],
       resourceVersion: "1",
     }),
     review: async <T extends KubeObject>(_: Resource<T>, body: T) => {
@@ -118,7 +120,7 @@ describe("the review of the cluster", () => {
   const blue = { namespace: "agents", gatewayId: "blue" } as const;
 
   it("asks in mode managed for the rights over the cluster's namespaces, and in each that the gateway made for what is bound there", async () => {
-    const namespaces = { "openshell.ai/gateway-id=blue": ["openshell-blue-a", "openshell-blue-b"] };
+    const namespaces = { "openshell.ai/gateway-id=blue": ["openshell-blue-a", "openshell-blue-b", "gone-c"] };
     const { asked, client } = cluster({ served: ["v1beta1"], denies: () => false, namespaces });
     const findings = await reviewCluster({ ...blue, workspaceMode: "managed", client });
     expect(lines(asked).sort()).toEqual(

@@ -168,7 +168,9 @@ async function workspaceNamespaces(
   const labelSelector = mode === "managed" ? `${labels.gatewayId}=${gatewayId}` : operatorNamespaceLabel;
   try {
     const { items } = await client.list(namespaces, undefined, { ...call, labelSelector });
-    return { names: items.map(({ metadata }) => metadata.name), from: labelSelector };
+    // One that is being deleted loses its rights before it is gone.
+    const living = items.filter(({ metadata }) => metadata.deletionTimestamp === undefined);
+    return { names: living.map(({ metadata }) => metadata.name), from: labelSelector };
   } catch (error) {
     // That it may not list namespaces has a finding of its own.
     if (isForbidden(error)) return { names: [], from: labelSelector };
