@@ -4,12 +4,17 @@ export interface Progress {
   note(line: string): void;
 }
 
-/** Lines on standard error with the seconds since the start: standard output stays a command's result. */
-export function stderrProgress(now: () => number = performance.now.bind(performance)): Progress {
-  const start = now();
+/** Lines with the seconds since the start. */
+export function progressTo(output: { write(text: string): unknown }): Progress {
+  const start = performance.now();
   return {
-    note: (line) => process.stderr.write(`${((now() - start) / 1000).toFixed(1).padStart(6)}s  ${line}\n`),
+    note: (line) => void output.write(`${((performance.now() - start) / 1000).toFixed(1).padStart(6)}s  ${line}\n`),
   };
+}
+
+/** On standard error: standard output stays a command's result. */
+export function stderrProgress(): Progress {
+  return progressTo(process.stderr);
 }
 
 /** Says nothing. */

@@ -1,5 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import type { Output } from "./output.ts";
 import type { Case } from "./results.ts";
 
 export interface Finished {
@@ -15,8 +16,8 @@ export interface CommandOptions {
   /** Ends it, and everything that it started, after this time. */
   readonly timeoutMs: number;
   readonly env?: Readonly<Record<string, string>>;
-  /** Pass its output through as it comes. @default true */
-  readonly show?: boolean;
+  /** Where its output goes as it comes. @default nowhere */
+  readonly output?: Output;
 }
 
 const keptCharacters = 200_000;
@@ -32,14 +33,11 @@ export async function finish(command: string, args: readonly string[], options: 
     detached: true,
   });
   let output = "";
-  for (const [from, to] of [
-    [child.stdout, process.stdout],
-    [child.stderr, process.stderr],
-  ] as const) {
+  for (const from of [child.stdout, child.stderr]) {
     from.setEncoding("utf8");
     from.on("data", (text: string) => {
       output = (output + text).slice(-keptCharacters);
-      if (options.show !== false) to.write(text);
+      options.output?.write(text);
     });
   }
   const kill = (name: NodeJS.Signals) => {
@@ -78,11 +76,11 @@ export async function checkedBy(
   name: string,
   command: string,
   args: readonly string[],
-  options: CommandOptions,
+  { output: to, ...options }: CommandOptions,
 ): Promise<Case> {
-  const { code, output, seconds } = await finish(command, args, { ...options, show: false });
+  const { code, output, seconds } = await finish(command, args, options);
   const suite = [command, ...args].join(" ");
-  process.stdout.write(`  ${code === 0 ? "✓" : "✗"} ${name} (${seconds.toFixed(1)} s)\n`);
+  to?.write(`  ${code === 0 ? "✓" : "✗"} ${name} (${seconds.toFixed(1)} s)\n`);
   if (code === 0) return { suite, name, outcome: "passed", seconds };
   return { suite, name, outcome: "failed", seconds, detail: output.trim() || `exit code ${code}` };
 }

@@ -113,7 +113,9 @@ export async function installPackages(
   if (missing.length === 0) return;
   progress.note(`installing ${missing.join(" ")}`);
   const options = { env: { DEBIAN_FRONTEND: "noninteractive" }, ...(signal === undefined ? {} : { signal }) };
-  const apt = (...args: string[]) => attempt("apt-get", [...patience, "-qq", ...args], options);
+  // Of two `apt-get update` at a time one fails at once, whatever its patience: ours take turns.
+  const turn = ["--timeout=600", "/var/cache/apt"];
+  const apt = (...args: string[]) => attempt("flock", [...turn, "apt-get", ...patience, "-qq", ...args], options);
   try {
     // One unreachable source of several is no reason to give up: what matters is whether the packages can be had.
     const updated = await apt("update");

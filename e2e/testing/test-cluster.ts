@@ -1,0 +1,102 @@
+import { join, relative } from "node:path";
+import { hasCode, OpenShellError } from "../../src/common/errors.ts";
+import { progressTo } from "../cluster/progress.ts";
+import type { ClusterProvider } from "../cluster/provider.ts";
+import { selectProvider } from "../cluster/select.ts";
+import type { Case } from "./results.ts";
+import { isCi, minute, type Run } from "./run.ts";
+import { listed, vitest } from "./vitest-run.ts";
+
+export interface TestClusterOptions {
+  /** @default the first that this machine has */
+  readonly provider: string | undefined;
+  /** Only files whose path contains this. */
+  readonly filter: string | undefined;
+  /** Leave up what this run brought up. */
+  readonly keep: boolean;
+}
+
+interface Found {
+  readonly provider: ClusterProvider;
+  /** A cluster that was there before this run is somebody's; only what this run brought up does it take down. */
+  readonly wasUp: boolean;
+}
+
+/** The cluster that the conformance tests run on, found by the first that wants it and left as it was found. */
+export class TestCluster implements AsyncDisposable {
+  readonly #options: TestClusterOptions;
+  #found: Promise<Found> | undefined;
+
+  constructor(options: TestClusterOptions) {
+    this.#options = options;
+  }
+
+  /** Runs the tests of one project of e2e/vitest.config.ts. */
+  async tests(run: Run, project: string): Promise<Case[]> {
+    const { filter, provider: wanted } = this.#options;
+    const args = [
+      "--config",
+      "e2e/vitest.config.ts",
+      `--project=${project}`,
+      ...(filter === undefined ? [] : [filter]),
+    ];
+    // A filter of one project finds nothing in the others.
+    if (filter !== undefined) args.push("--passWithNoTests");
+    this.#found ??= find(wanted);
+    let provider: ClusterProvider;
+    try {
+      ({ provider } = await this.#found);
+    } catch (error) {
+      if (hasCode(error, "invalid-argument")) throw error;
+      return withoutCluster(run, args, OpenShellError.from(error).message);
+    }
+    run.facts.Cluster = provider.name;
+    const env = { OPENSHELL_PROVIDER: provider.name };
+    const timeoutMs = (project === "faults" ? 60 : 35) * minute;
+    const cases = await vitest(run, `conformance-${project}`, args, timeoutMs, env);
+    if (cases.some(({ outcome }) => outcome === "failed")) {
+      const progress = progressTo(run.output);
+      const logs = join(run.reports, `cluster-logs-${project}`);
+      await provider.collectLogs(logs).then(
+        () => progress.note(`the cluster's logs are in ${logs}`),
+        (error: unknown) => progress.note(`the cluster's logs cannot be had: ${OpenShellError.from(error).message}`),
+      );
+    }
+    return cases;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const found = await this.#found?.catch(() => undefined);
+    if (found === undefined) return;
+    const progress = progressTo(process.stderr);
+    if (found.wasUp) progress.note("the cluster was up before and stays up");
+    else if (this.#options.keep) progress.note("the cluster stays up; `npm run cluster -- down` removes it");
+    else await found.provider.down(progress);
+  }
+}
+
+async function find(wanted: string | undefined): Promise<Found> {
+  const provider = await selectProvider(wanted);
+  const wasUp = await provider.nodes().then(
+    (nodes) => nodes.length > 0,
+    () => false,
+  );
+  return { provider, wasUp };
+}
+
+/** One line, and every test that would have run counts as skipped; in CI, where a cluster is promised, as one failure. */
+async function withoutCluster(run: Run, args: readonly string[], why: string): Promise<Case[]> {
+  run.facts.Cluster = "none";
+  run.output.write(`  no cluster, so these tests are skipped: ${why}\n`);
+  if (isCi) {
+    return [{ suite: "e2e/suites", name: "a cluster can be had", outcome: "failed", seconds: 0, detail: why }];
+  }
+  const skipped = await listed(run, args);
+  return skipped.map(({ name, file }) => ({
+    suite: relative(run.root, file),
+    name,
+    outcome: "skipped",
+    seconds: 0,
+    detail: why,
+  }));
+}
