@@ -27,9 +27,9 @@ export interface Answer {
 /**
  * What becomes of a request that is no watch: an answer, or undefined for a connection that breaks instead.
  *
- * @param pass asks the API server
+ * @param pass asks the API server, with another body where one is given
  */
-export type Fault = (request: SeenRequest, pass: () => Promise<Answer>) => Promise<Answer | undefined>;
+export type Fault = (request: SeenRequest, pass: (body?: string) => Promise<Answer>) => Promise<Answer | undefined>;
 
 /** What becomes of a line of a watch. */
 export type LineFault = (line: string) => readonly string[];
@@ -57,6 +57,8 @@ interface OpenWatch {
 export class ApiProxy implements AsyncDisposable {
   /** Everything that was asked, watches too, in the order of arrival. */
   readonly requests: SeenRequest[] = [];
+  /** Told of each of them as it arrives. */
+  onRequest: ((request: SeenRequest) => void) | undefined;
   fault: Fault | undefined;
   lineFault: LineFault | undefined;
   readonly #options: ApiProxyOptions;
@@ -174,15 +176,16 @@ export class ApiProxy implements AsyncDisposable {
       at: performance.now(),
     };
     this.requests.push(request);
+    this.onRequest?.(request);
     const left = new AbortController();
     outgoing.once("close", () => left.abort());
-    const ask = () => this.#ask(incoming, url, request, left.signal);
+    const ask = (body = request.body) => this.#ask(incoming, url, request.method, body, left.signal);
     if (request.query.has("watch")) {
       await this.#relay(await ask(), outgoing);
       return;
     }
-    const pass = async (): Promise<Answer> => {
-      const answer = await ask();
+    const pass = async (body?: string): Promise<Answer> => {
+      const answer = await ask(body);
       return { status: answer.statusCode ?? 502, headers: answer.headers, body: await text(answer) };
     };
     const answer = this.fault === undefined ? await pass() : await this.fault(request, pass);
@@ -217,7 +220,8 @@ export class ApiProxy implements AsyncDisposable {
   async #ask(
     incoming: IncomingMessage,
     url: URL,
-    { method, body }: SeenRequest,
+    method: string,
+    body: string,
     signal: AbortSignal,
   ): Promise<IncomingMessage> {
     const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();

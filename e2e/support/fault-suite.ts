@@ -25,6 +25,8 @@ export class FaultSuite implements AsyncDisposable {
     this.suite = suite;
     this.proxy = proxy;
     this.faults = faults;
+    // Whose an object is, is known from the write that made it.
+    proxy.onRequest = (request) => void this.writes.sandboxOf(request);
   }
 
   /** @param env more variables of the gateway's container */

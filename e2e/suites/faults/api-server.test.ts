@@ -101,7 +101,8 @@ describe("an API server that", { skip: !canBreak }, () => {
   it.each(Object.entries(watchFaults))(
     "%s changes nothing of how a create, a stop, a start and a delete end",
     async (_what, fault) => {
-      await survives(() => repeating(fault));
+      // Every list that a forgotten place costs, of some ten informers with back-off.
+      await survives(() => repeating(fault), 400);
     },
     300_000,
   );
