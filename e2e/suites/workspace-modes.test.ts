@@ -1,13 +1,15 @@
 import { randomBytes } from "node:crypto";
+import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
 import { referenceOf } from "../../images/references.ts";
 import { namespaces, networkPolicies, pods } from "../../src/kube/index.ts";
 import { labels, managedNamespaceName, workspaceRoleName } from "../../src/manifests/index.ts";
-import { kubectl } from "../cluster/clients.ts";
+import { clients, kubectl } from "../cluster/clients.ts";
+import { run } from "../cluster/exec.ts";
 import { Conformance, tables } from "../support/conformance.ts";
 import { workerRelease } from "../support/release.ts";
 import { TestSandbox } from "../support/test-sandbox.ts";
-import { modesGatewayId, operatorLabel, operatorNamespace, operatorPrerequisites } from "../support/workspace-mode.ts";
+import { modesGatewayId, operatorLabel, operatorNamespace } from "../support/workspace-mode.ts";
 
 const release = workerRelease();
 /** Namespaces of managed mode are the cluster's, so that no other gateway may have this id. */
@@ -206,7 +208,23 @@ describe("workspace_mode operator", () => {
     });
   });
 
-  it("refuses a namespace that lacks its prerequisites and names them, and takes it once they are there", async () => {
+  /** As docs/workspace-modes.md has an operator do it. */
+  async function installWorkspaceChart(namespace: string): Promise<void> {
+    const values = {
+      "gateway.id": gatewayId,
+      "gateway.serviceAccount.name": release.name,
+      "gateway.serviceAccount.namespace": release.namespace,
+      "serviceAccount.name": sandboxAccount,
+      "resourceQuota.enabled": true,
+      "resourceQuota.maxRunningSandboxes": 1,
+    };
+    const chart = fileURLToPath(new URL("../../charts/openshell-workspace", import.meta.url));
+    const sets = Object.entries(values).flatMap(([key, value]) => ["--set", `${key}=${value}`]);
+    const where = ["--kubeconfig", inject("kubeconfig"), "--namespace", namespace];
+    await run(clients.helm4, ["install", "openshell-workspace", chart, ...where, ...sets], { timeoutMs: 60_000 });
+  }
+
+  it("refuses a namespace that lacks its prerequisites and names them, and takes it once charts/openshell-workspace is in it", async () => {
     await suite.kubectl(["apply", "-f", "-"], { input: JSON.stringify(operatorNamespace(workspace)) });
     const refused = async () => {
       const error = await create(workspace).catch((thrown: Error) => thrown);
@@ -217,11 +235,12 @@ describe("workspace_mode operator", () => {
     expect(message).toContain(`ClusterRole "${workspaceRoleName(gatewayId)}"`);
     expect(message).toContain(`the ServiceAccount "${sandboxAccount}"`);
 
-    const list = { apiVersion: "v1", kind: "List", items: operatorPrerequisites(release, gatewayId, workspace) };
-    await suite.kubectl(["apply", "-f", "-"], { input: JSON.stringify(list) });
+    await installWorkspaceChart(workspace);
     await create(workspace);
     await using sandbox = await pairIn(workspace);
     await expectPairApart(workspace, sandbox);
+    const counted = ["get", "resourcequota", "-n", workspace, "-o", "jsonpath={.items[*].status.used.pods}"];
+    await expect.poll(() => suite.kubectl(counted), { timeout: 15_000 }).toBe("2");
   });
 
   it("deletes nothing of the namespace with its workspace", async () => {

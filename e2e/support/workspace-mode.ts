@@ -28,7 +28,7 @@ export interface WorkspacePlace {
 export const modesGatewayId = ({ name }: Release) => `modes-${name}`;
 
 /** What an operator puts into a namespace of operator mode. */
-export function operatorPrerequisites(release: Release, gatewayId: string, namespace: string): (KubeObject & object)[] {
+function operatorPrerequisites(release: Release, gatewayId: string, namespace: string): (KubeObject & object)[] {
   const props = { gatewayId, workspace: namespace, namespace };
   const subject = { kind: "ServiceAccount", name: release.name, namespace: release.namespace } as const;
   const account = `${release.name}-sandbox`;
