@@ -1,27 +1,43 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Live, Pod } from "../../src/kube/index.ts";
-import { Conformance, tables } from "../support/conformance.ts";
+import { Conformance, type NewSandbox, type Pair, tables } from "../support/conformance.ts";
 import { ociRuntimeOf } from "../support/oci-runtime.ts";
+import { failureOf } from "../support/outcome.ts";
+import { workerRelease } from "../support/release.ts";
+import { handlers, runtimeClass } from "../support/runtime-class.ts";
 import { phase } from "../support/waits.ts";
 
+/** Of supervisors, and nobody else's. */
+const ofSupervisors = runtimeClass(`conformance-${workerRelease().name}-supervisors`, handlers[0]);
+
 let suite: Conformance;
+let supervisorsClass: AsyncDisposable | undefined;
 
 beforeAll(async () => {
-  suite = await Conformance.open();
+  suite = await Conformance.open({
+    [tables.driver]: {
+      default_runtime_class_name: "conformance-b",
+      supervisor_runtime_class_name: ofSupervisors.metadata.name,
+      allowed_runtime_class_names: ["conformance-a", "conformance-b", "no-such-class"],
+    },
+  });
+  supervisorsClass = await suite.applied(ofSupervisors);
 });
 
-afterAll(async () => suite[Symbol.asyncDispose]());
+afterAll(async () => {
+  await supervisorsClass?.[Symbol.asyncDispose]();
+  await suite[Symbol.asyncDispose]();
+});
 
 const isRunning = (pod: Live<Pod>) => pod.status?.phase === "Running";
 
+const classesOf = ({ workload, supervisor }: Pair) => [
+  workload.spec?.runtimeClassName,
+  supervisor.spec?.runtimeClassName,
+];
+
 describe("RuntimeClasses of a pair", () => {
   it("are the operator's two, distinct, at creation and after a restart, and really run by two OCI runtimes", async () => {
-    await suite.configure({
-      [tables.driver]: {
-        default_runtime_class_name: "conformance-b",
-        supervisor_runtime_class_name: "conformance-a",
-      },
-    });
     await using sandbox = await suite.create();
     for (const round of ["created", "restarted"]) {
       await sandbox.ready();
@@ -30,10 +46,7 @@ describe("RuntimeClasses of a pair", () => {
         "running Pods",
         (pair) => isRunning(pair.workload) && isRunning(pair.supervisor),
       );
-      expect([workload.spec?.runtimeClassName, supervisor.spec?.runtimeClassName], round).toEqual([
-        "conformance-b",
-        "conformance-a",
-      ]);
+      expect(classesOf({ workload, supervisor }), round).toEqual(["conformance-b", ofSupervisors.metadata.name]);
       const found = await Promise.all([ociRuntimeOf(suite, workload), ociRuntimeOf(suite, supervisor)]);
       // Elsewhere than on the local provider the nodes' files cannot be read; the admitted classes are asserted everywhere.
       if (suite.provider.name === "local") expect(found, round).toEqual(["crun", "runc"]);
@@ -45,30 +58,54 @@ describe("RuntimeClasses of a pair", () => {
     }
   }, 300_000);
 
-  it("let a caller choose the workload's and never touch the supervisor's", async () => {
-    await using sandbox = await suite.create({ runtimeClass: "conformance-a" });
-    const { workload, supervisor } = await suite.pair(sandbox);
-    expect([workload.spec?.runtimeClassName, supervisor.spec?.runtimeClassName]).toEqual([
+  const inDriverConfig = (name: string) => ({ driverConfig: { pod: { runtime_class_name: name } } });
+  it.each<[string, NewSandbox, string]>([
+    ["the typed template's", { runtimeClass: "conformance-a", ...inDriverConfig("conformance-b") }, "conformance-a"],
+    [
+      "driver_config's, where the template's is empty",
+      { runtimeClass: "", ...inDriverConfig("conformance-a") },
       "conformance-a",
-      "conformance-a",
-    ]);
-    await sandbox.ready();
+    ],
+    ["the operator's, where both are empty", { runtimeClass: "", ...inDriverConfig("") }, "conformance-b"],
+  ])("are, for the workload, %s; never another for the supervisor", async (_whose, wishes, expected) => {
+    await using sandbox = await suite.create(wishes);
+    expect(classesOf(await suite.pair(sandbox))).toEqual([expected, ofSupervisors.metadata.name]);
+  });
+
+  it.each([
+    ["in the typed template", { runtimeClass: "not-allowed" }],
+    ["in driver_config", inDriverConfig("not-allowed")],
+  ])("are refused when the operator does not allow them, %s", async (_where, wishes) => {
+    await expect(suite.create(wishes)).rejects.toMatchObject({
+      code: "invalid-argument",
+      message: expect.stringContaining(`RuntimeClass "not-allowed" is not one that this gateway's operator allows`),
+    });
   });
 
   it("fail a sandbox within seconds, with the reason, when the cluster has no such class", async () => {
     const started = performance.now();
-    const outcome = await suite.create({ runtimeClass: "no-such-class" }).then(
-      async (sandbox) => {
-        await using failed = sandbox;
-        const seen = await failed.until({
-          ...phase("ERROR", 30_000),
-          test: (now) => phase("ERROR").test(now) === true,
-        });
-        return (seen.status?.conditions ?? []).map(({ reason, message }) => `${reason}: ${message}`).join("\n");
-      },
-      (error: Error) => error.message,
-    );
-    expect(outcome).toMatch(/no-such-class/);
+    const { text, sandbox } = await failureOf(suite.create({ runtimeClass: "no-such-class" }));
+    await using _failed = sandbox;
+    expect(text).toMatch(/no-such-class/);
     expect(performance.now() - started).toBeLessThan(60_000);
+  });
+
+  it("never give way to an ordinary supervisor: without its class nothing is made, and a pair runs once it is back", async () => {
+    const { name } = ofSupervisors.metadata;
+    const refusal = async () => {
+      try {
+        await using _made = await suite.create();
+        return "none";
+      } catch (error) {
+        return (error as Error).message;
+      }
+    };
+    await supervisorsClass?.[Symbol.asyncDispose]();
+    await expect.poll(refusal, { timeout: 15_000 }).toContain(`RuntimeClass "${name}" does not exist in the cluster`);
+    expect(suite.pods.list().filter(({ metadata }) => metadata.deletionTimestamp === undefined)).toEqual([]);
+    supervisorsClass = await suite.applied(ofSupervisors);
+    await expect.poll(refusal, { timeout: 15_000 }).toBe("none");
+    await using sandbox = await suite.create();
+    await sandbox.ready();
   });
 });

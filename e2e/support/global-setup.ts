@@ -9,7 +9,7 @@ import type { ClusterProvider } from "../cluster/provider.ts";
 import { selectProvider } from "../cluster/select.ts";
 import "./conformance.ts";
 import { uninstall, workerReleases } from "./release.ts";
-import { runtimeClass } from "./runtime-class.ts";
+import { handlers, runtimeClass } from "./runtime-class.ts";
 import { placeOf, removePlace } from "./workspace-mode.ts";
 
 /**
@@ -56,8 +56,6 @@ async function prepare(project: TestProject, provider: ClusterProvider, progress
   process.env.OPENSHELL_TEST_KUBECONFIG = kubeconfig;
 }
 
-/** The two OCI runtimes that every provider's nodes have; a handler that a cluster lacks makes its tests fail, not pass. */
 function runtimeClasses(): object[] {
-  const [first = "runc", second = "crun"] = (process.env.OPENSHELL_RUNTIME_HANDLERS ?? "runc,crun").split(",");
-  return [runtimeClass("conformance-a", first), runtimeClass("conformance-b", second)];
+  return [runtimeClass("conformance-a", handlers[0]), runtimeClass("conformance-b", handlers[1])];
 }
