@@ -5,10 +5,12 @@ import { openshell } from "../../src/wire/index.ts";
 import { Conformance, type Pair, tables } from "../support/conformance.ts";
 import { mutating, type PodPatch } from "../support/mutating-policy.ts";
 import { failureOf, leftOf } from "../support/outcome.ts";
+import { podSecurity } from "../support/pod-security.ts";
 
 const { SandboxPhase } = openshell;
 
 let suite: Conformance;
+let level: AsyncDisposable | undefined;
 /** What both Pods look like untouched: the API server is asked about copies of them whether a policy is in force. */
 let specimen: Pair;
 /** Pods of which a container ran, by UID. */
@@ -17,7 +19,7 @@ const ran = new Set<string>();
 beforeAll(async () => {
   suite = await Conformance.open({ [tables.runtime]: { pod_anti_affinity: "required" } });
   // The cluster's own Pod Security would refuse some of these before they reach us.
-  await podSecurity("privileged");
+  level = await podSecurity(suite, "privileged");
   const note = (pod: Live<Pod>) => {
     if ((pod.status?.containerStatuses ?? []).some(({ state }) => state?.running ?? state?.terminated))
       ran.add(pod.metadata.uid);
@@ -29,14 +31,9 @@ beforeAll(async () => {
 });
 
 afterAll(async () => {
-  await podSecurity("restricted");
+  await level?.[Symbol.asyncDispose]();
   await suite[Symbol.asyncDispose]();
 });
-
-async function podSecurity(level: string): Promise<void> {
-  const label = `pod-security.kubernetes.io/enforce=${level}`;
-  await suite.kubectl(["label", "namespace", suite.release.sandboxNamespace, label, "--overwrite"]);
-}
 
 const weaker = {
   podAntiAffinity: {
