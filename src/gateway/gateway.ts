@@ -78,7 +78,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const degraded = () => unready() ?? link.degraded();
 
   undo.defer(() => driver.stop());
-  const own = gatewayReadings({ store, supervisors, lives, tls, oidc, streamRestarts: () => link.streamRestarts });
+  const own = gatewayReadings({ supervisors, lives, tls, oidc, streamRestarts: () => link.streamRestarts });
   const http = await listenHttp(options, unready, { ...own, ...options.driverReadings }, undo);
   const implementation = services(options, core, link, degraded);
   const authenticator = authenticatorOf(options, core, link);

@@ -1,14 +1,11 @@
-import { openshell } from "../../wire/index.ts";
 import type { OidcUsers } from "../identity/oidc/oidc-users.ts";
 import type { Supervisors } from "../sessions/supervisors.ts";
-import type { Store } from "../store/store.ts";
 import type { GatewayTls } from "../tls.ts";
 import type { Lives } from "./lives.ts";
-import type { Readings, Sample } from "./print.ts";
+import type { Readings } from "./print.ts";
 import type { MetricsOf } from "./table.ts";
 
 export interface GatewaySources {
-  readonly store: Store;
   readonly supervisors: Supervisors;
   readonly lives: Lives;
   readonly tls: GatewayTls | undefined;
@@ -18,9 +15,9 @@ export interface GatewaySources {
 
 /** What the gateway itself measures. */
 export function gatewayReadings(sources: GatewaySources): Readings<MetricsOf<"gateway" | "process">> {
-  const { store, supervisors, lives, tls, oidc, streamRestarts } = sources;
+  const { supervisors, lives, tls, oidc, streamRestarts } = sources;
   return {
-    openshell_sandboxes: () => sandboxesByPhase(store),
+    openshell_sandboxes: () => lives.byPhase(),
     openshell_create_seconds: () => lives.createSeconds(),
     openshell_generation_failures_total: () => lives.failures.samples(),
     openshell_supervisor_sessions: () => [{ value: supervisors.connected }],
@@ -33,15 +30,6 @@ export function gatewayReadings(sources: GatewaySources): Readings<MetricsOf<"ga
     process_cpu_seconds_total: () => [{ value: cpuSeconds() }],
     process_resident_memory_bytes: () => [{ value: process.memoryUsage.rss() }],
   };
-}
-
-function sandboxesByPhase(store: Store): Sample[] {
-  const counts = new Map<string, number>();
-  for (const { object } of store.sandboxes.all()) {
-    const phase = openshell.SandboxPhase[object.status?.phase ?? openshell.SandboxPhase.UNSPECIFIED] ?? "UNKNOWN";
-    counts.set(phase, (counts.get(phase) ?? 0) + 1);
-  }
-  return [...counts].map(([phase, value]) => ({ labels: { phase }, value }));
 }
 
 function cpuSeconds(): number {

@@ -21,7 +21,7 @@ const conditionOf: Partial<Record<Stage, string>> = {
   fenced: "Fenced",
 };
 
-/** Measures sandboxes by their changes: how long creates take, and which runs fail. */
+/** Measures sandboxes by their changes: how many there are in which phase, how long creates take, and which runs fail. */
 export class Lives {
   readonly failures = new Counter<{ readonly reason: string }>();
   readonly #stages = new Map(stages.map((stage) => [stage, new Histogram({ stage })]));
@@ -35,6 +35,16 @@ export class Lives {
   constructor(known: readonly SandboxRecord[], now = () => performance.now()) {
     this.#now = now;
     for (const { id, object } of known) this.#lives.set(id, { phase: phaseOf(object), rise: undefined });
+  }
+
+  /** From memory: reading a thousand sandboxes out of the store would stop everybody at every scrape. */
+  byPhase(): Sample[] {
+    const counts = new Map<string, number>();
+    for (const { phase } of this.#lives.values()) {
+      const name = SandboxPhase[phase] ?? "UNKNOWN";
+      counts.set(name, (counts.get(name) ?? 0) + 1);
+    }
+    return [...counts].map(([phase, value]) => ({ labels: { phase }, value }));
   }
 
   createSeconds(): Sample[] {
