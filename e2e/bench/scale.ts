@@ -5,6 +5,7 @@
  *   npm run bench -- scale [--sandboxes 1000] [--nodes 100] [--rounds 5] [--batch 40] [--at-once 16]
  *                          [--rate 10] [--arrivals 200] [--idle 60] [--real 30] [--provider NAME] [--out DIRECTORY]
  *
+ *   --sandboxes           how many there are in the end; 0 leaves the hollow nodes out
  *   --rounds, --batch     how often, and with how many pairs, each leg is run for the rate of pairs
  *   --rate, --arrivals    creates a second at random times on hollow nodes, and how many of them each leg has
  *   --idle                seconds in which the gateway is left alone with all its sandboxes
@@ -403,46 +404,88 @@ async function onRealNodes() {
   return { ours, bare };
 }
 
-const hollow = await onHollowNodes();
+const hollow = size.sandboxes > 0 ? await onHollowNodes() : undefined;
 const real = size.real > 0 ? await onRealNodes() : undefined;
-
-const rateOf = (name: string) => (hollow.rates[name] ?? []).map(({ pairsPerSecond }) => pairsPerSecond);
-const cpuOf = (name: string) => median((hollow.rates[name] ?? []).map(({ cpuSecondsPerPair }) => cpuSecondsPerPair));
-const ratios = Object.keys(hollow.rates)
-  .filter((name) => name !== "ours")
-  .map((beside) => {
-    const each = rateOf("ours").map((rate, round) => rate / (rateOf(beside)[round] ?? Number.NaN));
-    return { beside, ratio: median(each), range: [Math.min(...each), Math.max(...each)] as const };
-  });
 
 const verdict = (met: boolean) => (met ? "met" : "missed");
 const seconds = (ms: number) => (Number.isFinite(ms) ? `${(ms / 1000).toFixed(2)} s` : "never");
-const tailText = ({ p50, p90, p99 }: { p50: number; p90: number; p99: number }) =>
-  [p50, p90, p99].map(seconds).join(" / ");
+type Tail = ReturnType<typeof tail>;
+const tailText = ({ p50, p90, p99, failed }: Tail) =>
+  `${[p50, p90, p99].map(seconds).join(" / ")}${failed === 0 ? "" : `, ${failed} failed`}`;
+const below = (mostMs: number, { p99 }: Tail) => `p99 below ${mostMs / 1000} s: ${verdict(p99 < mostMs)}`;
 const mib = (bytes: number) => `${(bytes / 2 ** 20).toFixed(0)} MiB`;
-const rows = [
-  ...ratios.map(
-    ({ beside, ratio, range: [low, high] }) =>
-      `| pairs/s until both Pods have a node | ${median(rateOf("ours")).toFixed(1)} | ${median(rateOf(beside)).toFixed(1)}, ${beside} | ${ratio.toFixed(2)} (${low.toFixed(2)} to ${high.toFixed(2)}) | at least 0.8: ${verdict(ratio >= 0.8)} |`,
-  ),
-  ...ratios.map(
-    ({ beside }) =>
-      `| CPU of the whole machine per pair | ${cpuOf("ours").toFixed(2)} s, of it the gateway's ${hollow.gatewayCpuSecondsPerPair.toFixed(3)} s | ${cpuOf(beside).toFixed(2)} s, ${beside} | ${(cpuOf("ours") / cpuOf(beside)).toFixed(2)} | |`,
-  ),
-  `| requests of the driver per pair | ${hollow.requestsPerPair.toFixed(1)} | | | 9 |`,
-  `| create at ${size.rate}/s, p50 / p90 / p99 | ${tailText(hollow.atRate.ours)} | ${tailText(hollow.atRate.bare)}, with volume | ${(hollow.atRate.ours.p99 / hollow.atRate.bare.p99).toFixed(2)} | p99 below 5 s: ${verdict(hollow.atRate.ours.p99 < 5000)} |`,
-  `| create at 1/s among ${hollow.sandboxes} sandboxes, p50 / p90 / p99 | ${tailText(hollow.calm)} | | | p99 below 5 s: ${verdict(hollow.calm.p99 < 5000)} |`,
-  `| one reconcile meanwhile, p50 / p99 | ${(hollow.reconcileSeconds.p50 * 1000).toFixed(0)} / ${(hollow.reconcileSeconds.p99 * 1000).toFixed(0)} ms | | | |`,
-  `| the gateway's memory, resident: with 1 sandbox, with ${size.sandboxes}, with ${hollow.sandboxes} after a restart | ${mib(hollow.memory.empty)}, ${mib(hollow.memory.full)}, ${mib(hollow.memory.restarted)} | | | |`,
-  `| requests for ${hollow.sandboxes} idle sandboxes in ${size.idleSeconds} s | ${hollow.idle.ofSandboxes} | | | 0: ${verdict(hollow.idle.ofSandboxes === 0)} |`,
-  `| writes when the gateway restarts with them | ${hollow.restart.writes} | | | 0: ${verdict(hollow.restart.writes === 0)} |`,
-  ...(real === undefined
-    ? []
-    : [
-        `| real nodes, create at 1/s, both Pods have a node, p50 / p90 / p99 | ${tailText(real.ours.scheduled)} | ${tailText(real.bare.scheduled)}, with volume | ${(real.ours.scheduled.p99 / real.bare.scheduled.p99).toFixed(2)} | p99 below 5 s: ${verdict(real.ours.scheduled.p99 < 5000)} |`,
-        `| real nodes, create at 1/s, both Pods run, p50 / p90 / p99 | ${tailText(real.ours.running)} | ${tailText(real.bare.running)}, with volume | ${(real.ours.running.p99 / real.bare.running.p99).toFixed(2)} | |`,
-      ]),
-];
+const row = (what: string, ours: string, beside = "", ratio = "", target = "") =>
+  `| ${what} | ${ours} | ${beside} | ${ratio} | ${target} |`;
+
+function hollowRows(result: Awaited<ReturnType<typeof onHollowNodes>>): string[] {
+  const { rates, sandboxes: count, atRate, calm, reconcileSeconds, memory, idle, restart } = result;
+  const each = (name: string) => (rates[name] ?? []).map(({ pairsPerSecond }) => pairsPerSecond);
+  const cpu = (name: string) => median((rates[name] ?? []).map(({ cpuSecondsPerPair }) => cpuSecondsPerPair));
+  const others = Object.keys(rates).filter((name) => name !== "ours");
+  return [
+    ...others.map((beside) => {
+      const ratios = each("ours").map((rate, round) => rate / (each(beside)[round] ?? Number.NaN));
+      const ratio = median(ratios);
+      const range = `${ratio.toFixed(2)} (${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)})`;
+      const rate = (name: string) => median(each(name)).toFixed(1);
+      const target = `at least 0.8: ${verdict(ratio >= 0.8)}`;
+      return row("pairs/s until both Pods have a node", rate("ours"), `${rate(beside)}, ${beside}`, range, target);
+    }),
+    ...others.map((beside) =>
+      row(
+        "CPU of the whole machine per pair",
+        `${cpu("ours").toFixed(2)} s, of it the gateway's ${result.gatewayCpuSecondsPerPair.toFixed(3)} s`,
+        `${cpu(beside).toFixed(2)} s, ${beside}`,
+        (cpu("ours") / cpu(beside)).toFixed(2),
+      ),
+    ),
+    row("requests of the driver per pair", result.requestsPerPair.toFixed(1), "", "", "9"),
+    row(
+      `create at ${size.rate}/s, p50 / p90 / p99`,
+      tailText(atRate.ours),
+      `${tailText(atRate.bare)}, with volume`,
+      (atRate.ours.p99 / atRate.bare.p99).toFixed(2),
+      below(5_000, atRate.ours),
+    ),
+    row(`create at 1/s among ${count} sandboxes, p50 / p90 / p99`, tailText(calm), "", "", below(5_000, calm)),
+    row(
+      "one reconcile meanwhile, p50 / p99",
+      `${(reconcileSeconds.p50 * 1000).toFixed(0)} / ${(reconcileSeconds.p99 * 1000).toFixed(0)} ms`,
+    ),
+    row(
+      `the gateway's resident memory: with 1 sandbox, with ${size.sandboxes}, after a restart with ${count}`,
+      [memory.empty, memory.full, memory.restarted].map(mib).join(", "),
+    ),
+    row(
+      `requests for ${count} idle sandboxes in ${idle.seconds} s`,
+      String(idle.ofSandboxes),
+      "",
+      "",
+      `0: ${verdict(idle.ofSandboxes === 0)}`,
+    ),
+    row(
+      "writes when the gateway restarts with them",
+      String(restart.writes),
+      "",
+      "",
+      `0: ${verdict(restart.writes === 0)}`,
+    ),
+  ];
+}
+
+function realRows({ ours, bare }: Awaited<ReturnType<typeof onRealNodes>>): string[] {
+  const both = (what: string, of: "scheduled" | "running", target?: string) =>
+    row(
+      `real nodes, create at 1/s, ${what}, p50 / p90 / p99`,
+      tailText(ours[of]),
+      `${tailText(bare[of])}, with volume`,
+      (ours[of].p99 / bare[of].p99).toFixed(2),
+      target,
+    );
+  return [both("both Pods have a node", "scheduled", below(5_000, ours.scheduled)), both("both Pods run", "running")];
+}
+
+const rows = [...(hollow ? hollowRows(hollow) : []), ...(real ? realRows(real) : [])];
 const markdown = `
 Control plane only, on ${size.nodes} hollow nodes, except where real nodes are named: no supervisor connects. Medians of ${size.rounds} rounds of
 ${size.batch} pairs, ${size.atOnce} at once; ratios are medians of per-round ratios. ${machineLine(state)}; cluster ${provider.name}.
