@@ -1,9 +1,10 @@
 import { access, statfs } from "node:fs/promises";
-import { dirname } from "node:path";
+import { dirname, join } from "node:path";
 import { OpenShellError } from "../../../src/common/errors.ts";
 import { cacheDirectory } from "../cache.ts";
 import { attempt } from "../exec.ts";
 import type { Progress } from "../progress.ts";
+import { lockCluster } from "./state.ts";
 
 /** Debian and Ubuntu packages a local cluster is made of, each with a file that shows that it is installed. */
 const packages: Readonly<Record<string, string>> = {
@@ -111,11 +112,11 @@ export async function installPackages(
   const missing: string[] = [];
   for (const [name, file] of Object.entries(wanted)) if (!(await exists(file))) missing.push(name);
   if (missing.length === 0) return;
+  // Of two `apt-get update` at a time one fails at once, whatever its patience: ours take turns.
+  await using _turn = await lockCluster(join(cacheDirectory, "packages"), progress, signal);
   progress.note(`installing ${missing.join(" ")}`);
   const options = { env: { DEBIAN_FRONTEND: "noninteractive" }, ...(signal === undefined ? {} : { signal }) };
-  // Of two `apt-get update` at a time one fails at once, whatever its patience: ours take turns.
-  const turn = ["--timeout=600", "/var/cache/apt"];
-  const apt = (...args: string[]) => attempt("flock", [...turn, "apt-get", ...patience, "-qq", ...args], options);
+  const apt = (...args: string[]) => attempt("apt-get", [...patience, "-qq", ...args], options);
   try {
     // One unreachable source of several is no reason to give up: what matters is whether the packages can be had.
     const updated = await apt("update");
