@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { testNow, testPod, testRecord, testSettings, testSpec } from "./_testing.ts";
-import { firstPlaced, isBlockedByPeer, podInTheWay } from "./placement-order.ts";
+import { firstPlaced, isBlockedByPeer, podInTheWay, withoutNode } from "./placement-order.ts";
 
 const mode = { pod_anti_affinity: "required" } as const;
 const pinned = { "kubernetes.io/hostname": "node-1" };
@@ -73,16 +73,46 @@ describe("a Pod in its peer's way", () => {
     });
   });
 
+  const waitAfter = (tries: number) => {
+    const tried = record({}, { placement: { evicted: Array.from({ length: tries }, String) } });
+    // In the turned order it is the other one that waits.
+    const turned = {
+      workload: testPod("workload", record(), { gated: false, status: blocked }),
+      supervisor: testPod("supervisor", record(), { gated: false, node: "a" }),
+    };
+    return podInTheWay(tried, tries % 2 === 0 ? pods : turned, testNow)?.waitMs;
+  };
+
   test("is left more and more time the more often it did not help, up to five minutes", () => {
-    const waits = [1, 2, 3, 10].map((count) => {
-      const tried = record({}, { placement: { evicted: Array.from({ length: count * 2 }, String) } });
-      return podInTheWay(tried, pods, testNow)?.waitMs;
-    });
-    expect(waits).toEqual([32_000, 300_000, 300_000, 300_000]);
+    expect([0, 2, 4, 20].map(waitAfter)).toEqual([2_000, 32_000, 300_000, 300_000]);
   });
 
-  test("is never moved once the agent ran, nor where the pair may share a node", () => {
-    expect(podInTheWay(record({}, { workloadUid: "workload-uid" }), pods, later(9_000))).toBeUndefined();
+  test("is left little time in the turned order, so that the pair waits in the natural one", () => {
+    expect([1, 3, 19].map(waitAfter)).toEqual([8_000, 8_000, 8_000]);
+  });
+
+  test("is never moved once its agent may have run, nor where the pair may share a node", () => {
+    const replacedAt = [testNow.toISOString()];
+    expect(podInTheWay(record({}, { replacedAt, workloadUid: "workload-uid" }), pods, later(9_000))).toBeUndefined();
     expect(podInTheWay(testRecord(), pods, later(9_000))).toBeUndefined();
+  });
+
+  test("is moved although its containers run, as long as no supervisor of it ever did", () => {
+    expect(podInTheWay(record({}, { workloadUid: "workload-uid" }), pods, later(2_000))).toMatchObject({ waitMs: 0 });
+  });
+});
+
+describe("a Pod that gives up its node", () => {
+  test("is remembered, with as many before it as say whose turn it is", () => {
+    let tried = record({}, { workloadUid: "w1" });
+    for (let tries = 1; tries <= 50; tries += 1) {
+      tried = withoutNode(tried, testPod("workload", record(), { uid: `w${tries}` }));
+      const evicted = tried.placement?.evicted ?? [];
+      expect(evicted.at(-1)).toBe(`w${tries}`);
+      expect(evicted.length % 2).toBe(tries % 2);
+      expect(evicted.length).toBeLessThanOrEqual(20);
+      expect(firstPlaced(tried)).toBe(tries % 2 === 0 ? "workload" : "supervisor");
+    }
+    expect(tried.workloadUid).toBeUndefined();
   });
 });

@@ -39,6 +39,9 @@ function requiresNodes({ nodeAffinity }: GenerationRecord["settings"]["workload_
 
 const firstWaitMs = 2_000;
 const longestWaitMs = 5 * 60_000;
+/** What fits in the turned order fits at once: the pair rests in its natural one, where what it waits for is most likely to come. */
+const turnedWaitMs = 8_000;
+const mostRemembered = 20;
 
 /**
  * The Pod that has to give up its node, because its peer fits nowhere else: only while no session began, and only where other nodes exist
@@ -51,7 +54,8 @@ export function podInTheWay(
   pods: Readonly<Record<Role, Live<Pod>>>,
   now: Date,
 ): { readonly pod: Live<Pod>; readonly waitMs: number } | undefined {
-  if (record.settings.sandbox_runtime.pod_anti_affinity !== "required" || record.workloadUid !== undefined)
+  // A supervisor that has no node yet, and follows none that was lost, never had a session.
+  if (record.settings.sandbox_runtime.pod_anti_affinity !== "required" || record.replacedAt !== undefined)
     return undefined;
   const first = firstPlaced(record);
   const [placed, blocked] = first === "workload" ? [pods.workload, pods.supervisor] : [pods.supervisor, pods.workload];
@@ -59,8 +63,23 @@ export function podInTheWay(
   const condition = blocked.status?.conditions?.find(({ type }) => type === "PodScheduled");
   if (condition?.reason !== "Unschedulable" || !isBlockedByPeer(condition.message ?? "")) return undefined;
   const since = Date.parse(condition.lastTransitionTime ?? "") || now.getTime();
-  const patience = Math.min(longestWaitMs, firstWaitMs * 4 ** (record.placement?.evicted.length ?? 0));
-  return { pod: placed, waitMs: Math.max(0, since + patience - now.getTime()) };
+  return { pod: placed, waitMs: Math.max(0, since + patienceMs(record) - now.getTime()) };
+}
+
+function patienceMs({ placement }: GenerationRecord): number {
+  const tries = placement?.evicted.length ?? 0;
+  return tries % 2 === 1 ? turnedWaitMs : Math.min(longestWaitMs, firstWaitMs * 4 ** tries);
+}
+
+/** The record once `pod` gives up its node. The oldest are forgotten two at a time: whether their number is even says whose turn it is. */
+export function withoutNode(record: GenerationRecord, pod: Live<Pod>): GenerationRecord {
+  const evicted = [...(record.placement?.evicted ?? []), pod.metadata.uid];
+  return {
+    ...record,
+    placement: { evicted: evicted.length > mostRemembered ? evicted.slice(2) : evicted },
+    // The next one is the generation's workload just as well.
+    workloadUid: undefined,
+  };
 }
 
 /** The scheduler counts the nodes by what excluded them: some by anti-affinity, others by something else. */

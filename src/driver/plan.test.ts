@@ -540,6 +540,12 @@ describe("a lost supervisor", () => {
       const moved = under({ mode: "terminate" }, { placement: { evicted: ["supervisor-uid"] } });
       const waiting = testPod("workload", moved, { gated: false });
       expect(verbs(planOf(testObserved(moved, { workloads: [waiting] })).actions)).toEqual(["create-supervisor"]);
+      const next = { ...moved, generation: { ...moved.generation, session: 2 } };
+      const supervisors = [testPod("supervisor", next, { uid: "s2" })];
+      const [adopted] = planOf(testObserved(moved, { workloads: [waiting], supervisors })).actions;
+      // Nor is its workload the one of a session: it may have to move, too.
+      expect(adopted).toMatchObject({ do: "record", record: { supervisorUid: "s2", workloadUid: undefined } });
+      expect(adopted).not.toHaveProperty("record.replacedAt");
     });
 
     test("window_seconds ends a running workload whose next supervisor does not come to run, and not before", () => {

@@ -15,7 +15,7 @@ import {
   type Observed,
   supervisorOf,
 } from "./observed.ts";
-import { podInTheWay } from "./placement-order.ts";
+import { podInTheWay, withoutNode } from "./placement-order.ts";
 import { troubleOf } from "./pod-trouble.ts";
 import { reasonClass } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
@@ -192,8 +192,7 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   const inTheWay = podInTheWay(record, { workload, supervisor }, observed.now);
   if (inTheWay !== undefined) {
     if (inTheWay.waitMs > 0) return { actions: [], againAfterMs: inTheWay.waitMs };
-    const placement = { evicted: [...(record.placement?.evicted ?? []), inTheWay.pod.metadata.uid].slice(-20) };
-    return { actions: [{ do: "record", record: { ...record, placement } }] };
+    return { actions: [{ do: "record", record: withoutNode(record, inTheWay.pod) }] };
   }
   const isRunningNow = agentStatus(workload)?.state?.running !== undefined;
   const completed: Action[] =
