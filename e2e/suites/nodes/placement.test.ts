@@ -88,8 +88,8 @@ describe("pod_anti_affinity = required", () => {
     expect(workload.spec?.nodeName).not.toBe(supervisor.spec?.nodeName);
   }, 300_000);
 
-  it("waits while one node is all there is, with no agent process, and goes on when a second takes Pods", async () => {
-    const cordoned = await cordonOne();
+  it("waits while the other node is tainted, with no agent process, and goes on when it is not any more", async () => {
+    const tainted = await taintOne();
     await using sandbox = await suite.create({ command: ["sh", "-c", "date +%s > /sandbox/started; exec sleep 1000"] });
     try {
       const waiting = await suite.pods.until(
@@ -113,7 +113,7 @@ describe("pod_anti_affinity = required", () => {
       const placed = suite.podsOf(sandbox).filter((pod) => pod.spec?.nodeName !== undefined);
       expect(placed.length).toBeLessThanOrEqual(1);
     } finally {
-      await cordoned[Symbol.asyncDispose]();
+      await tainted[Symbol.asyncDispose]();
     }
     await sandbox.ready();
     const { workload, supervisor } = await suite.pair(sandbox, "placed Pods", isPlaced);
@@ -160,11 +160,25 @@ async function gatewayNode(): Promise<string> {
   return suite.kubectl(where);
 }
 
-/** Takes a node out of scheduling: one on which the gateway does not run, since its volume may be bound to its node. */
-async function cordonOne(): Promise<AsyncDisposable> {
+/** A node on which the gateway does not run, since its volume may be bound to its node. */
+async function spareNode(): Promise<string> {
   const busy = await gatewayNode();
   const name = (await suite.provider.nodes()).map((node) => node.name).find((node) => node !== busy);
   if (name === undefined) throw new Error("placement needs two nodes");
+  return name;
+}
+
+/** Takes a node out of scheduling. */
+async function cordonOne(): Promise<AsyncDisposable> {
+  const name = await spareNode();
   await suite.kubectl(["cordon", name]);
   return { [Symbol.asyncDispose]: async () => void (await suite.kubectl(["uncordon", name])) };
+}
+
+/** Keeps new Pods from a node by a taint that nobody tolerates. */
+async function taintOne(): Promise<AsyncDisposable> {
+  const name = await spareNode();
+  const taint = "conformance.openshell.test/away";
+  await suite.kubectl(["taint", "node", name, `${taint}=:NoSchedule`, "--overwrite"]);
+  return { [Symbol.asyncDispose]: async () => void (await suite.kubectl(["taint", "node", name, `${taint}-`])) };
 }
