@@ -164,7 +164,7 @@ describe("what an operator sets for the Pods of a pair", () => {
     ]);
     const { stdout } = await sandbox.exec(["sh", "-c", "id -u; id -g; touch mine; stat -c '%u %g' mine"]);
     expect(stdout).toBe("12345\n23456\n12345 23456\n");
-  });
+  }, 240_000);
 });
 
 describe("what a caller asks for beside it", () => {
@@ -219,7 +219,7 @@ describe("what a caller asks for beside it", () => {
     });
     expectRestricted(workload, 2000, 23456);
     expect(await sandbox.exec(["sh", "-c", "id -u; id -g"])).toMatchObject({ stdout: "2000\n23456\n" });
-  });
+  }, 240_000);
 
   it("may be a user namespace for the workload", async () => {
     await using sandbox = await sandboxOf(suite, { userNamespaces: true });

@@ -84,7 +84,7 @@ describe("resources of a pair", () => {
     const { text, sandbox: refused } = await failureOf(suite.create({ resources: { limits: { memory: "600Mi" } } }));
     await using _refused = refused;
     expect(text).toMatch(/LimitRangeRefused: .*maximum memory usage per Container is 500Mi, but limit is 600Mi/);
-  });
+  }, 300_000);
 
   it("are refused in the call when a LimitRange's default limit lies below what the supervisor asks for", async () => {
     await using _range = await suite.applied(
@@ -120,5 +120,5 @@ describe("resources of a pair", () => {
       limits: { memory: "280Mi" },
     });
     await sandbox.ready();
-  });
+  }, 240_000);
 });

@@ -107,5 +107,5 @@ describe("RuntimeClasses of a pair", () => {
     await expect.poll(refusal, { timeout: 15_000 }).toBe("none");
     await using sandbox = await suite.create();
     await sandbox.ready();
-  });
+  }, 300_000);
 });
