@@ -42,11 +42,15 @@ export function textsOfMany(
     cpSync(chartDirectory, chart, { recursive: true });
     rmSync(join(chart, "values.schema.json"));
     writeFileSync(join(chart, "templates", "zz-many.yaml"), loop);
-    return within(cases, (some) => {
+    // The same values are rendered once.
+    const single = new Map(cases.map((each) => [JSON.stringify(each), each]));
+    const texts = within([...single.values()], (some) => {
       const text = template(program, { chart, namespace, values: { cases: some, files } });
       const line = text.split("\n").find((one) => one.startsWith(mark)) ?? "";
       return JSON.parse(line.slice(mark.length)) as string[];
     });
+    const byValues = new Map([...single.keys()].map((key, index) => [key, texts[index] ?? ""]));
+    return cases.map((each) => byValues.get(JSON.stringify(each)) ?? "");
   } finally {
     rmSync(chart, { recursive: true, force: true });
   }

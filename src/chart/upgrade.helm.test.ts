@@ -33,15 +33,8 @@ const ofTheChart =
 const rendered = new Map<string, Documents | Error>();
 
 function renderEach(values: readonly object[]): void {
-  const missing = [...new Map(values.map((each) => [JSON.stringify(each), each]))].filter(
-    ([key]) => !rendered.has(key),
-  );
-  const results = renderMany(
-    program,
-    missing.map(([, each]) => each),
-  );
-  for (const [index, [key]] of missing.entries())
-    rendered.set(key, results[index] ?? new Error("nothing was rendered"));
+  for (const [index, result] of renderMany(program, values).entries())
+    rendered.set(JSON.stringify(values[index]), result);
 }
 
 function documentsWith(values: object): Documents {
