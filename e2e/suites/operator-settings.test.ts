@@ -43,6 +43,8 @@ const settings = {
   app_armor_profile: "Unconfined",
   allowed_runtime_class_names: ["conformance-b"],
   allowed_priority_class_names: [classes.caller],
+  allowed_pod_labels: ["team", "task"],
+  allowed_pod_annotations: ["karpenter.sh/*", "note", "k8s.v1.cni.cncf.io/*"],
 };
 
 const architecture = process.arch === "x64" ? "amd64" : process.arch;
@@ -276,6 +278,12 @@ describe("what a caller asks for beside it", () => {
       "an annotation of ours",
       { annotations: { "openshell.ai/generation": "x" } },
       "spec.template.annotations[openshell.ai/generation]",
+    ],
+    ["a label that is not allowed", { labels: { app: "web" } }, "template.labels.app: is not among this gateway's"],
+    [
+      "an annotation that is not allowed",
+      { annotations: { "example.com/owner": "me" } },
+      "template.annotations.example.com/owner: is not among this gateway's",
     ],
     [
       "an annotation that a CNI acts on",

@@ -140,6 +140,23 @@ export const labels = () => z.record(ownKey, labelValue);
 /** Labels that an operator adds to a namespace; its Pod Security is a setting of its own, which a policy of the cluster holds the gateway to. */
 export const namespaceLabels = () => z.record(namespaceKey, labelValue);
 
+const keyGroup = new RegExp(`^(\\*|${dnsSubdomain.source.slice(1, -1)}/\\*)$`);
+
+/** Keys of labels or annotations: one by its name, all of a domain as `example.com/*`, or `*` for any. */
+export const keyPatterns = () =>
+  z.array(
+    z.union([z.string().regex(keyGroup), qualifiedName], {
+      error: `${qualifiedNameForm}, all of a domain as "example.com/*", or "*"`,
+    }),
+  );
+
+/** Whether one of {@link keyPatterns} names the key. */
+export function matchesKey(patterns: readonly string[], key: string): boolean {
+  return patterns.some((pattern) =>
+    pattern === "*" || pattern.endsWith("/*") ? key.startsWith(pattern.slice(0, -1)) : key === pattern,
+  );
+}
+
 /** Annotations that an operator adds to a Pod. */
 export const annotations = () => z.record(ownKey, z.string());
 

@@ -1,6 +1,6 @@
 /** Settings: the only place that knows a setting's name, type, default, bounds and help. */
 
-export { reservedPrefixes, splitBindAddress } from "./_grammar.ts";
+export { matchesKey, reservedPrefixes, splitBindAddress } from "./_grammar.ts";
 export type { Resources } from "./_resources.ts";
 export { mergeQuantities, minimumWorkloadMemory, supervisorDefaults } from "./_resources.ts";
 export { type AppliesAt, type SettingHelp, setting } from "./_setting.ts";

@@ -8,6 +8,7 @@ import {
   endpoint,
   extendedResource,
   image,
+  keyPatterns,
   labelSelector,
   labels,
   namespaceLabels,
@@ -235,6 +236,16 @@ export const kubernetesSchema = z
       example: ["kata", "gvisor"],
     }),
     allowed_priority_class_names: setting(allowList(), 'PriorityClasses that a caller may ask for; "*": any.'),
+    allowed_pod_labels: setting(
+      keyPatterns().default([]),
+      'Labels that a caller may give the workload Pod, by their keys: "team", all of a domain as "example.com/*", or "*" for any. The default allows none: a label may make a Service, a NetworkPolicy or a webhook of the cluster select the Pod.',
+      { example: ["team", "example.com/*"] },
+    ),
+    allowed_pod_annotations: setting(
+      keyPatterns().default([]),
+      "Annotations that a caller may give the workload Pod, as allowed_pod_labels. Those that a container runtime or a CNI plugin acts on are refused whatever stands here.",
+      { example: ["example.com/*"] },
+    ),
     supervisor_resources: setting(
       resources(supervisorDefaults),
       "Resources of the supervisor container. The defaults keep it out of QoS class BestEffort.",
@@ -296,7 +307,7 @@ export const kubernetesSchema = z
     ),
     allow_driver_config: setting(
       z.boolean().default(false),
-      "Accept a caller's driver_config (node selector, tolerations, classes, resources, volumes).",
+      "Accept a caller's driver_config (node selector, tolerations, classes, resources).",
     ),
     sandbox_runtime: setting(sandboxRuntime.prefault({}), "The pair."),
     supervisor_replacement: setting(

@@ -33,7 +33,7 @@ describe("a request", () => {
         command: ["s3cret"],
         sandboxToken: "s3cret",
       }),
-      testSettings(),
+      testSettings({ allowed_pod_labels: ["team"] }),
     );
     expect(spec).toMatchObject({
       image: "x:1",
@@ -93,11 +93,28 @@ test.each(["k8s.v1.cni.cncf.io/networks", "io.katacontainers.config.hypervisor.k
   "annotation %s is not a caller's to set: it changes how a node runs the Pod",
   (key) => {
     const platformConfig = { annotations: { [key]: "x", note: "harmless" } };
-    expect(fields(() => sandboxSpecOf(sandbox({ template: { platformConfig } }), testSettings()))).toEqual([
+    const settings = testSettings({ allowed_pod_annotations: ["*"] });
+    expect(fields(() => sandboxSpecOf(sandbox({ template: { platformConfig } }), settings))).toEqual([
       `template.annotations.${key}`,
     ]);
   },
 );
+
+test.each([
+  [[], ["team", "example.com/cost"]],
+  [["team"], ["example.com/cost"]],
+  [["example.com/*"], ["team"]],
+  [["*"], []],
+])("labels and annotations under %j leave %j refused", (allowed, refused) => {
+  const settings = testSettings({ allowed_pod_labels: allowed, allowed_pod_annotations: allowed });
+  const given = { team: "a", "example.com/cost": "1" };
+  const create = () =>
+    sandboxSpecOf(sandbox({ template: { labels: given, platformConfig: { annotations: given } } }), settings);
+  if (refused.length === 0) return expect(create()).toMatchObject({ labels: given, annotations: given });
+  const paths = ["labels", "annotations"].flatMap((kind) => refused.map((key) => `template.${kind}.${key}`));
+  expect(fields(create)).toEqual(paths);
+  return expect(refusalOf(create).details.violations?.[0]?.description).toContain("allowed_pod_labels");
+});
 
 test("a label or annotation of ours is refused once, with the reason", () => {
   const platformConfig = { annotations: { "openshell.ai/generation": "x" } };

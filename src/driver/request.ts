@@ -3,6 +3,7 @@ import {
   compareQuantities,
   type KubernetesSettings,
   kubernetesSchema,
+  matchesKey,
   minimumWorkloadMemory,
   positiveQuantityPattern,
   reservedPrefixes,
@@ -61,14 +62,8 @@ export function sandboxSpecOf(
   const platform = platformOf(template?.platformConfig, problems);
   const labels = problems.parse(shape.workload_labels, template?.labels ?? {}, "template.labels");
   const annotations = problems.parse(shape.workload_annotations, platform.annotations, "template.annotations");
-  for (const key of Object.keys(annotations)) {
-    const isOurs = reservedPrefixes.some((prefix) => key.startsWith(prefix));
-    problems.check(
-      isOurs || !actsOnNode(key),
-      `template.annotations.${key}`,
-      "changes how a node runs the Pod; only workload_annotations may have it",
-    );
-  }
+  allowedKeys("template.labels", labels, "allowed_pod_labels", settings, problems);
+  allowedKeys("template.annotations", annotations, "allowed_pod_annotations", settings, problems);
   const image = problems.parse(shape.default_image, template?.image ?? "", "template.image");
   problems.check(
     image !== "" || settings.default_image !== "",
@@ -191,6 +186,27 @@ function allowed(kind: string, name: string, list: readonly string[], field: str
     field,
     `${kind} "${name}" is not one that this gateway's operator allows (${list.join(", ") || "none"})`,
   );
+}
+
+/** What a caller may put on the workload Pod; what is ours has been refused before. */
+function allowedKeys(
+  field: string,
+  given: Readonly<Record<string, string>>,
+  setting: "allowed_pod_labels" | "allowed_pod_annotations",
+  settings: KubernetesSettings,
+  problems: Problems,
+): void {
+  for (const key of Object.keys(given)) {
+    if (reservedPrefixes.some((prefix) => key.startsWith(prefix))) continue;
+    if (setting === "allowed_pod_annotations" && actsOnNode(key)) {
+      problems.add(`${field}.${key}`, "changes how a node runs the Pod; only workload_annotations may have it");
+    } else if (!matchesKey(settings[setting], key)) {
+      problems.add(
+        `${field}.${key}`,
+        `is not among this gateway's ${setting} (${settings[setting].join(", ") || "none"})`,
+      );
+    }
+  }
 }
 
 /** Numeric user of the policy, else of the workload identity, else the operator's, else the namespace's range, else 10001. */
