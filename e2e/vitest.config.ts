@@ -14,8 +14,8 @@ const patience = {
 
 /**
  * The conformance suite, on a real cluster. Files run side by side, each worker with a gateway of its own (e2e/support/release.ts);
- * those in suites/nodes change the nodes under everybody and run when all others have ended, one at a time. Those in suites/faults take
- * their time, and `npm test` leaves them out.
+ * those in suites/nodes change the nodes under everybody and run before the others, one at a time. Those in suites/faults take their time,
+ * and `npm test` leaves them out.
  */
 export default defineConfig({
   // Knows how long each file took, also for the next clone: the longest begin first, so that no worker is left alone with one at the end.
@@ -32,7 +32,7 @@ export default defineConfig({
           // Loading all modules anew for each file costs two seconds of a core.
           isolate: false,
           include: ["e2e/suites/*.test.ts", "{src,e2e}/**/{cluster,*.cluster}.test.ts"],
-          sequence: { groupOrder: 0 },
+          sequence: { groupOrder: 1 },
           maxWorkers: workerReleases.length,
         },
       },
@@ -41,7 +41,7 @@ export default defineConfig({
           ...patience,
           name: "nodes",
           include: ["e2e/suites/nodes/*.test.ts"],
-          sequence: { groupOrder: 1 },
+          sequence: { groupOrder: 0 },
           maxWorkers: 1,
         },
       },
