@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { type Live, type Pod, pods } from "../kube/index.ts";
 import { FakeCluster } from "./_fake-cluster.ts";
@@ -49,6 +50,28 @@ describe("what a driver tells of its work", () => {
     await cluster.delete(pods, workload?.metadata.namespace, workload?.metadata.name ?? "");
     await quiet();
     expect(told.losses).toEqual([]);
+  });
+});
+
+describe("a slow API server", () => {
+  test("holds up each sandbox alone: fifty are waited for at once", async () => {
+    const cluster = new FakeCluster();
+    const { client, quiet } = await driverOn(cluster, {});
+    const answers = Promise.withResolvers<void>();
+    let waiting = 0;
+    cluster.beforeWrite = async ({ verb, resource }) => {
+      if (verb !== "create" || resource !== "services") return;
+      waiting += 1;
+      await answers.promise;
+    };
+    const creates = Array.from({ length: 50 }, (_, index) =>
+      client.createSandbox({ sandbox: { ...asked, id: randomUUID(), name: `blue-${index}` } }),
+    );
+    await settled(cluster, () => waiting === creates.length);
+    answers.resolve();
+    await settled(cluster, () => cluster.all<Pod>("pods").length === 2 * creates.length);
+    await Promise.all(creates);
+    await quiet();
   });
 });
 

@@ -48,6 +48,12 @@ export interface ReconcilerOptions {
   readonly onRound?: (sandboxId: string, actions: readonly Action[]) => void;
 }
 
+/**
+ * Sandboxes worked on at a time. Nearly all of that is waiting for answers, so that fewer would make a slow API server (2 s for an answer,
+ * measured) the measure of how many sandboxes come up; it is as many as the client has connections.
+ */
+const concurrency = 64;
+
 /** Writes that follow from each other are made in one pass; more rounds than this are a plan that never ends. */
 const maxRounds = 12;
 
@@ -65,7 +71,7 @@ export class Reconciler {
   start(signal: AbortSignal): void {
     this.#queue = new WorkQueue({
       reconcile: (id) => this.#timedReconcile(id),
-      concurrency: 16,
+      concurrency,
       signal,
       onError: (sandbox, error, failures) => {
         this.#options.log.warn({ sandbox, err: error, failures }, "reconcile failed; trying again");
