@@ -231,10 +231,11 @@ async function throughput({ create, watch }: Leg, count: number): Promise<Throug
   const begin = performance.now();
   const keys: string[] = [];
   await inParallel(count, size.atOnce, async () => void keys.push(await create()));
-  const ends = await Promise.all(keys.map((key) => watch.reached(key, "scheduled", 300_000)));
+  const patienceMs = Math.max(300_000, count * 3_000);
+  const ends = await Promise.all(keys.map((key) => watch.reached(key, "scheduled", patienceMs)));
   const pairsPerSecond = count / ((Math.max(...ends) - begin) / 1000);
   // What is left to do for these is not the next leg's.
-  await Promise.all(keys.map((key) => watch.reached(key, "running", 300_000)));
+  await Promise.all(keys.map((key) => watch.reached(key, "running", patienceMs)));
   return { pairsPerSecond, cpuSecondsPerPair: (machineCpuSeconds() - cpuBefore) / count };
 }
 
