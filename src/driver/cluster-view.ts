@@ -78,7 +78,10 @@ export class ClusterView {
 
   constructor(options: ClusterViewOptions) {
     this.#options = options;
-    this.overlay = new WriteOverlay(() => options.now().getTime());
+    this.overlay = new WriteOverlay(
+      () => options.now().getTime(),
+      (plural, namespace = "") => this.#namespaces.get(namespace)?.progressOf(plural),
+    );
     this.#runtimeClasses = options.informers.of(runtimeClasses);
     this.#priorityClasses = options.informers.of(priorityClasses);
   }

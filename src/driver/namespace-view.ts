@@ -45,6 +45,12 @@ export class NamespaceView {
     return this.#sandboxes?.informer;
   }
 
+  /** The resource version up to which the watch of a kind has come. */
+  progressOf(plural: string): string | undefined {
+    return [this.pods, this.services, this.sandboxes].find((informer) => informer?.resource.plural === plural)
+      ?.resourceVersion;
+  }
+
   /** A watch of the Sandboxes in a served version; it takes the former one's place by `adopt`. */
   sandboxesIn(api: AgentSandboxVersion): Informer<AgentSandbox> {
     this.#apis.add(api);

@@ -40,6 +40,21 @@ describe("answers to our own writes", () => {
     expect(overlay.merge("s", "pods", [])).toEqual([]);
   });
 
+  test("are believed as long as the watch has not come past them: one that fell silent shows nothing", () => {
+    let [now, reached] = [0, "8"];
+    const overlay = new WriteOverlay(
+      () => now,
+      (plural) => (plural === "pods" ? reached : undefined),
+    );
+    overlay.put("s", "pods", object("9"));
+    now = 60_000;
+    expect(versions(overlay.merge("s", "pods", []))).toEqual(["9"]);
+    expect(overlay.sandboxIds()).toEqual(["s"]);
+    reached = "10";
+    expect(overlay.sandboxIds()).toEqual([]);
+    expect(overlay.merge("s", "pods", [])).toEqual([]);
+  });
+
   test("are kept apart by kind", () => {
     const overlay = new WriteOverlay(() => 0);
     overlay.put("s", "services", object("9"));

@@ -7,8 +7,11 @@ interface Entry {
   readonly at: number;
 }
 
-/** A watch that is later than this is taken at its word: what it does not show is not there. */
+/** What a watch does not show so long after we wrote it, although it has come past our write, is not there. */
 const trustMs = 10_000;
+
+/** The resource version up to which the watch of an object's kind and namespace has come; undefined where nobody watches. */
+export type WatchProgress = (plural: string, namespace: string | undefined) => string | undefined;
 
 /**
  * Answers to our own writes, until a watch has shown them: so that the next step needs no read and is never made from a state before our
@@ -16,6 +19,7 @@ const trustMs = 10_000;
  */
 export class WriteOverlay {
   readonly #now: () => number;
+  readonly #progress: WatchProgress;
   readonly #entries = new Map<string, Map<string, Entry>>();
   readonly #deleted = new Map<string, number>();
   readonly #gone = new Map<string, number>();
@@ -24,8 +28,9 @@ export class WriteOverlay {
     { readonly sandboxId: string; readonly plural: string; readonly object: Live<KubeObject> }
   >();
 
-  constructor(now: () => number) {
+  constructor(now: () => number, progress: WatchProgress = () => undefined) {
     this.#now = now;
+    this.#progress = progress;
   }
 
   /** An object as the API server answered. */
@@ -131,8 +136,11 @@ export class WriteOverlay {
     return [...merged.values()];
   }
 
-  #isFresh({ at }: Entry): boolean {
-    return this.#now() - at < trustMs;
+  #isFresh({ plural, object: { metadata }, at }: Entry): boolean {
+    if (this.#now() - at < trustMs) return true;
+    // One that fell silent says nothing about what was made since.
+    const reached = this.#progress(plural, metadata.namespace);
+    return reached !== undefined && isBefore(reached, metadata.resourceVersion);
   }
 
   #remove(sandboxId: string, uid: string): void {
@@ -148,8 +156,16 @@ export class WriteOverlay {
   }
 }
 
-/** Resource versions of one object are numbers that grow (KEP-5504 makes this part of the API). */
+/** Resource versions of one resource are numbers that grow (KEP-5504 makes this part of the API). */
 function isNewer(left: Live<KubeObject>, right: Live<KubeObject>): boolean {
   const [a, b] = [left.metadata.resourceVersion, right.metadata.resourceVersion];
-  return /^\d+$/.test(a) && /^\d+$/.test(b) ? BigInt(a) > BigInt(b) : a !== b;
+  return areNumbers(a, b) ? BigInt(a) > BigInt(b) : a !== b;
+}
+
+function isBefore(a: string, b: string): boolean {
+  return areNumbers(a, b) && BigInt(a) < BigInt(b);
+}
+
+function areNumbers(...versions: readonly string[]): boolean {
+  return versions.every((version) => /^\d+$/.test(version));
 }

@@ -52,6 +52,7 @@ describe("an informer", () => {
     await w.informer.until("Pod b", (i) => i.get("default", "b"));
     expect(w.seen).toEqual(["added a 3", "modified a 11", "added b 12"]);
     expect(w.watchedFrom()).toEqual(["10"]);
+    expect(w.informer.resourceVersion).toBe("12");
     expect(w.informer.list().map((object) => object.metadata.name)).toEqual(["a", "b"]);
   });
 

@@ -65,6 +65,7 @@ export class Informer<T extends KubeObject> {
   readonly #firstList = Promise.withResolvers<void>();
   readonly #done: Promise<void>;
   #hasSynced = false;
+  #resourceVersion: string | undefined;
   #stats = { restarts: 0, relists: 0, errors: 0 };
 
   constructor(options: InformerOptions<T>) {
@@ -75,8 +76,17 @@ export class Informer<T extends KubeObject> {
     this.#done = this.#run();
   }
 
+  get resource(): Resource<T> {
+    return this.#options.resource;
+  }
+
   get hasSynced(): boolean {
     return this.#hasSynced;
+  }
+
+  /** Everything up to here is known: that of the last list, event or bookmark. Undefined before the first list. */
+  get resourceVersion(): string | undefined {
+    return this.#resourceVersion;
   }
 
   get stats(): InformerStats {
@@ -194,6 +204,7 @@ export class Informer<T extends KubeObject> {
         }
         for await (const event of this.#watch(resourceVersion)) {
           resourceVersion = event.object.metadata.resourceVersion;
+          this.#resourceVersion = resourceVersion;
           if (event.type === "BOOKMARK") continue;
           const object = this.#trim(event.object);
           this.#emit(event.type === "DELETED" ? this.#cache.remove(object) : this.#cache.put(object));
@@ -220,6 +231,7 @@ export class Informer<T extends KubeObject> {
     });
     if (this.#hasSynced) this.#stats.relists += 1;
     const changes = this.#cache.replace(list.items.map((object) => this.#trim(object)));
+    this.#resourceVersion = list.resourceVersion;
     this.#hasSynced = true;
     this.#emit(changes);
     this.#firstList.resolve();
