@@ -77,7 +77,8 @@ export async function applyObjects(
 /** Deletes objects, those that are there, and waits until they are gone. */
 export async function deleteObjects(kubeconfig: string, objects: readonly object[]): Promise<void> {
   const input = JSON.stringify({ apiVersion: "v1", kind: "List", items: objects });
-  await kubectl(kubeconfig, ["delete", "--ignore-not-found", "--wait", "--timeout=90s", "-f", "-"], { input });
+  const wait = ["--wait", "--timeout=90s"];
+  await kubectl(kubeconfig, ["delete", "--ignore-not-found", ...wait, "-f", "-"], { input, timeoutMs: 120_000 });
 }
 
 async function exists(file: string): Promise<boolean> {

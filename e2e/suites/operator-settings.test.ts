@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Live, Pod } from "../../src/kube/index.ts";
-import { Conformance, tables } from "../support/conformance.ts";
+import { Conformance, randomName, tables } from "../support/conformance.ts";
 import { failureOf } from "../support/outcome.ts";
 import { podSecurity } from "../support/pod-security.ts";
 import { priorityClass } from "../support/priority-class.ts";
@@ -292,9 +292,11 @@ describe("what a caller asks for beside it", () => {
     ],
     ["root", { user: "0" }, "policy.process.run_as_user: 0 is not between 1 and 4294967294"],
   ])("is refused before anything is made, by its path, when it is %s", async (_what, refused, sentence) => {
-    const before = suite.resources.list().length;
-    const error = await sandboxOf(suite, refused).catch((thrown: unknown) => thrown);
+    const name = randomName();
+    const error = await sandboxOf(suite, refused, name).catch((thrown: unknown) => thrown);
     expect(error).toMatchObject({ code: "invalid-argument", message: expect.stringContaining(sentence) });
-    expect(suite.resources.list()).toHaveLength(before);
+    const { resource } = suite.resources;
+    const made = await suite.kube.find(resource, suite.release.sandboxNamespace, `${suite.workspace}--${name}`);
+    expect(made).toBeUndefined();
   });
 });

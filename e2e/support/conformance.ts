@@ -199,7 +199,7 @@ export class Conformance implements AsyncDisposable {
   }
 
   kubectlAttempt(args: readonly string[], options: RunOptions = {}): Promise<Outcome> {
-    return kubectlAttempt(this.kubeconfig, args, options);
+    return kubectlAttempt(this.kubeconfig, args, { timeoutMs: 120_000, ...options });
   }
 
   /** Applies objects and deletes them, and waits until they are gone, when the block ends. */

@@ -15,7 +15,11 @@ export interface Wishes extends Omit<MessageInitShape<typeof openshell.SandboxTe
 }
 
 /** A sandbox of the suite's smallest image, and of whatever else its caller wishes. */
-export function sandboxOf(suite: Conformance, { user, gpus, kubernetes, ...template }: Wishes): Promise<TestSandbox> {
+export function sandboxOf(
+  suite: Conformance,
+  { user, gpus, kubernetes, ...template }: Wishes,
+  name = randomName(),
+): Promise<TestSandbox> {
   const spec = {
     template: {
       image: referenceOf("busybox"),
@@ -25,5 +29,5 @@ export function sandboxOf(suite: Conformance, { user, gpus, kubernetes, ...templ
     ...(user === undefined ? {} : { policy: { version: 1, process: { runAsUser: user } } }),
     ...(gpus === undefined ? {} : { resourceRequirements: { gpu: gpus === 0 ? {} : { count: gpus } } }),
   };
-  return TestSandbox.create(() => suite.gateway.client, randomName(), spec, suite.workspace);
+  return TestSandbox.create(() => suite.gateway.client, name, spec, suite.workspace);
 }

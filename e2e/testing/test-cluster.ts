@@ -26,13 +26,25 @@ interface Found {
 export class TestCluster implements AsyncDisposable {
   readonly #options: TestClusterOptions;
   #found: Promise<Found> | undefined;
+  #count = 0;
 
   constructor(options: TestClusterOptions) {
     this.#options = options;
   }
 
+  /** Tests of all projects so far. */
+  get count(): number {
+    return this.#count;
+  }
+
   /** Runs the tests of one project of e2e/vitest.config.ts. */
   async tests(run: Run, project: string): Promise<Case[]> {
+    const cases = await this.#tests(run, project);
+    this.#count += cases.length;
+    return cases;
+  }
+
+  async #tests(run: Run, project: string): Promise<Case[]> {
     const { filter, provider: wanted } = this.#options;
     const args = [
       "--config",
