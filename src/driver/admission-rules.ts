@@ -155,8 +155,11 @@ const nodeActing: readonly RegExp[] = [
   /^k8s\.v1\.cni\.cncf\.io\//, // Multus: more network interfaces, past the fence
   /^v1\.multus-cni\.io\//,
   /^cdi\.k8s\.io\//, // Container Device Interface: devices of the host
-  /^io\.kubernetes\.cri-o\.|\.crio\.io$/, // CRI-O: user namespaces, device, capability and CPU switches
-  /^run\.oci\./, // crun: handlers, seccomp receivers, the user's own groups
+  /^io\.kubernetes\.cri(-o)?\./, // CRI-O and containerd: user namespaces, devices, what a container is to the runtime
+  /(^|\.)cri-?o\.io(\/|$)/, // CRI-O: the same in its newer spelling, seccomp profiles, CPU switches
+  /^io\.containers\./, // hooks that trace system calls
+  /^bundle$|^org\.(systemd\.property|criu)\./, // runc: properties of the systemd unit, files of the host
+  /^run\.oci\.|^module\.wasm\.image\//, // crun: handlers, seccomp receivers, the user's own groups
   /^io\.katacontainers\./, // Kata: hypervisor and agent settings
   /^dev\.gvisor\./, // gVisor: host file system and network switches
   /^container\.(apparmor|seccomp)\./, // the former AppArmor and seccomp switches

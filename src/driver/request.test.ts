@@ -89,16 +89,28 @@ describe("a request", () => {
   });
 });
 
-test.each(["k8s.v1.cni.cncf.io/networks", "io.katacontainers.config.hypervisor.kernel", "run.oci.handler"])(
-  "annotation %s is not a caller's to set: it changes how a node runs the Pod",
-  (key) => {
-    const platformConfig = { annotations: { [key]: "x", note: "harmless" } };
-    const settings = testSettings({ allowed_pod_annotations: ["*"] });
-    expect(fields(() => sandboxSpecOf(sandbox({ template: { platformConfig } }), settings))).toEqual([
-      `template.annotations.${key}`,
-    ]);
-  },
-);
+test.each([
+  "k8s.v1.cni.cncf.io/networks",
+  "io.katacontainers.config.hypervisor.kernel",
+  "run.oci.handler",
+  "module.wasm.image/variant",
+  "io.kubernetes.cri.container-type",
+  "io.kubernetes.cri-o.userns-mode",
+  "userns-mode.crio.io",
+  "cpu-shared.crio.io/agent",
+  "seccomp-profile.crio.io/POD",
+  "seccomp-profile.kubernetes.cri-o.io/POD",
+  "io.containers.trace-syscall",
+  "org.systemd.property.Delegate",
+  "org.criu.config",
+  "bundle",
+])("annotation %s is not a caller's to set: it changes how a node runs the Pod", (key) => {
+  const platformConfig = { annotations: { [key]: "x", note: "harmless" } };
+  const settings = testSettings({ allowed_pod_annotations: ["*"] });
+  expect(fields(() => sandboxSpecOf(sandbox({ template: { platformConfig } }), settings))).toEqual([
+    `template.annotations.${key}`,
+  ]);
+});
 
 test.each([
   [[], ["team", "example.com/cost"]],
