@@ -44,7 +44,29 @@ describe("a Pod in its peer's way", () => {
     ["0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't satisfy existing pods anti-affinity rules.", true],
     ["", false],
   ])("%j is worth a re-placement: %s", (text, expected) => {
-    expect(isBlockedByPeer(text)).toBe(expected);
+    expect(isBlockedByPeer(text, false)).toBe(expected);
+  });
+
+  const oneOf = (other: string) =>
+    `0/2 nodes are available: 1 node(s) didn't match pod anti-affinity rules, ${other}. preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling.`;
+
+  test.each<[string, boolean, boolean]>([
+    ["1 Insufficient cpu", true, true],
+    ["1 node(s) were unschedulable", false, false],
+    ["1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }", false, false],
+    ["1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }", false, false],
+    ["1 node(s) had untolerated taint {example.com/agents: yes}", false, true],
+    ["1 node(s) had untolerated taint(s)", false, true],
+  ])("beside a node with %j is worth one: %s, and where its peer tolerates more: %s", (other, expected, ifMore) => {
+    expect(isBlockedByPeer(oneOf(other), false)).toBe(expected);
+    expect(isBlockedByPeer(oneOf(other), true)).toBe(ifMore);
+  });
+
+  test("is worth one for the node that is left of several", () => {
+    const closed = "1 node(s) had untolerated taint {a: }, 2 node(s) had untolerated taint {b: }";
+    const rules = "1 node(s) didn't match pod anti-affinity rules";
+    expect(isBlockedByPeer(`0/4 nodes are available: ${rules}, ${closed}.`, false)).toBe(false);
+    expect(isBlockedByPeer(`0/5 nodes are available: ${rules}, 1 Insufficient cpu, ${closed}.`, false)).toBe(true);
   });
 
   const blocked = {
@@ -71,6 +93,22 @@ describe("a Pod in its peer's way", () => {
       waitMs: 0,
       pod: { metadata: { uid: "workload-uid" } },
     });
+  });
+
+  test("is moved to a tainted node only if it tolerates what its peer does not", () => {
+    const message = oneOf("1 node(s) had untolerated taint(s)");
+    const status = { ...blocked, conditions: blocked.conditions.map((one) => ({ ...one, message })) };
+    const common = [{ key: "node.kubernetes.io/not-ready", operator: "Exists", tolerationSeconds: 300 }];
+    const supervisor = testPod("supervisor", record(), { gated: false, status, spec: { tolerations: common } });
+    const tolerating = (...tolerations: object[]) => ({
+      workload: testPod("workload", record(), { gated: false, node: "a", spec: { tolerations } }),
+      supervisor,
+    });
+    expect(podInTheWay(record(), tolerating(...common), later(9_000))).toBeUndefined();
+    const sooner = { ...common[0], tolerationSeconds: 30 };
+    expect(podInTheWay(record(), tolerating(sooner), later(9_000))).toBeUndefined();
+    const agents = { key: "example.com/agents", operator: "Exists" };
+    expect(podInTheWay(record(), tolerating(...common, agents), later(9_000))).toMatchObject({ waitMs: 0 });
   });
 
   const waitAfter = (tries: number) => {

@@ -1,4 +1,5 @@
 import type { Live, Pod } from "../kube/index.ts";
+import { same } from "./_json.ts";
 import { isReleased, isScheduled } from "./observed.ts";
 import type { GenerationRecord } from "./record.ts";
 import type { Role } from "./verify-pods.ts";
@@ -44,8 +45,8 @@ const turnedWaitMs = 8_000;
 const mostRemembered = 20;
 
 /**
- * The Pod that has to give up its node, because its peer fits nowhere else: only while no session began, and only where other nodes exist
- * that might take it.
+ * The Pod that has to give up its node, because its peer fits nowhere else: only while no agent ran, and only where other nodes exist that
+ * might take it.
  *
  * @returns the Pod, and how long to wait before it is evicted; undefined when there is nothing to be won
  */
@@ -54,14 +55,18 @@ export function podInTheWay(
   pods: Readonly<Record<Role, Live<Pod>>>,
   now: Date,
 ): { readonly pod: Live<Pod>; readonly waitMs: number } | undefined {
-  // A supervisor that has no node yet, and follows none that was lost, never had a session.
+  // Where one of the two has no node yet, and the supervisor follows none that was lost, no agent ever ran.
   if (record.settings.sandbox_runtime.pod_anti_affinity !== "required" || record.replacedAt !== undefined)
     return undefined;
   const first = firstPlaced(record);
   const [placed, blocked] = first === "workload" ? [pods.workload, pods.supervisor] : [pods.supervisor, pods.workload];
   if (!isScheduled(placed) || isScheduled(blocked) || !isReleased(blocked)) return undefined;
   const condition = blocked.status?.conditions?.find(({ type }) => type === "PodScheduled");
-  if (condition?.reason !== "Unschedulable" || !isBlockedByPeer(condition.message ?? "")) return undefined;
+  if (
+    condition?.reason !== "Unschedulable" ||
+    !isBlockedByPeer(condition.message ?? "", toleratesMore(placed, blocked))
+  )
+    return undefined;
   const since = Date.parse(condition.lastTransitionTime ?? "") || now.getTime();
   return { pod: placed, waitMs: Math.max(0, since + patienceMs(record) - now.getTime()) };
 }
@@ -82,11 +87,30 @@ export function withoutNode(record: GenerationRecord, pod: Live<Pod>): Generatio
   };
 }
 
-/** The scheduler counts the nodes by what excluded them: some by anti-affinity, others by something else. */
-export function isBlockedByPeer(message: string): boolean {
-  const all = Number(/^0\/(\d+) nodes are available/.exec(message)?.[1] ?? 0);
-  const byPeer = Number(
-    /(\d+) node\(s\) didn't (?:match|satisfy) (?:existing pods )?(?:pod )?anti-affinity rules/.exec(message)?.[1] ?? 0,
+/** Taints of a node that nobody is to be moved to, whatever is tolerated. */
+const unusable = "node\\.kubernetes\\.io/(?:not-ready|unreachable|unschedulable)";
+const unusableKey = new RegExp(`^${unusable}$`);
+
+const byAntiAffinity = /(\d+) node\(s\) didn't (?:match|satisfy) (?:existing pods )?(?:pod )?anti-affinity rules/g;
+const closedToAll = new RegExp(`(\\d+) node\\(s\\) (?:were unschedulable|had untolerated taint \\{${unusable}:)`, "g");
+// Newer schedulers do not say which taint.
+const closedToBoth = /(\d+) node\(s\) (?:were unschedulable|had untolerated taint)/g;
+
+/**
+ * The scheduler counts the nodes by what excluded them. Besides the peer's own there has to be one that might take the peer: not one that is
+ * cordoned, nor one whose taint the peer tolerates no more than the Pod does, such as one that has just joined and is not ready.
+ */
+export function isBlockedByPeer(message: string, peerToleratesMore: boolean): boolean {
+  const [filtered = ""] = message.split("preemption:");
+  const nodes = (by: RegExp) => [...filtered.matchAll(by)].reduce((sum, [, count]) => sum + Number(count), 0);
+  const byPeer = nodes(byAntiAffinity);
+  const closed = nodes(peerToleratesMore ? closedToAll : closedToBoth);
+  return byPeer > 0 && byPeer + closed < nodes(/^0\/(\d+) nodes are available/g);
+}
+
+function toleratesMore(placed: Pod, blocked: Pod): boolean {
+  const less = blocked.spec?.tolerations ?? [];
+  return (placed.spec?.tolerations ?? []).some(
+    (one) => !unusableKey.test(one.key ?? "") && !less.some((other) => same(one, other)),
   );
-  return byPeer > 0 && byPeer < all;
 }

@@ -32,7 +32,7 @@ export function replaceSupervisor(
   };
   const replacement = supervisorOf(observed, next);
   if (replacement !== undefined) {
-    // One that gave up its node never had a session; its workload may still be moved, and be another Pod then.
+    // One that gave up its node had no workload to serve; that may still be moved, and be another Pod then.
     const workloadUid = gaveUpItsNode || isGated(workload) ? undefined : workload.metadata.uid;
     return {
       actions: [{ do: "record", record: { ...next, supervisorUid: replacement.metadata.uid, workloadUid } }],
