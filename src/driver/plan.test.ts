@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { KubernetesSettings } from "../config/index.ts";
 import type { Live, NetworkPolicy, Pod } from "../kube/index.ts";
-import { labels } from "../manifests/index.ts";
+import { annotations, labels } from "../manifests/index.ts";
 import {
   calmCluster,
   runningStatus,
@@ -127,6 +127,57 @@ describe("required anti-affinity", () => {
     expect(verbs(planOf(testObserved(record, placed), { written: written(placed) }).actions)).toEqual([
       "release supervisor",
     ]);
+  });
+
+  describe("with the supervisor blocked by its workload", () => {
+    const message =
+      "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match pod anti-affinity rules. preemption: none";
+    const lastTransitionTime = new Date(testNow.getTime() - 1_500).toISOString();
+    const unschedulable = {
+      phase: "Pending",
+      conditions: [{ type: "PodScheduled", status: "False", reason: "Unschedulable", message, lastTransitionTime }],
+    };
+    const waiting = (of: GenerationRecord) =>
+      both(of, {
+        workload: { gated: false, node: "a", status: runningStatus },
+        supervisor: { gated: false, status: unschedulable },
+      });
+
+    test("goes on mending and recording while it waits for its turn", () => {
+      expect(planOf(testObserved(record, { ...waiting(record), service: undefined }))).toMatchObject({
+        actions: [{ do: "create-service" }, { do: "record", record: { seeded: true, workloadUid: "workload-uid" } }],
+        againAfterMs: 500,
+      });
+    });
+
+    test("does not sleep past provisioning_timeout", () => {
+      const startedAt = new Date(testNow.getTime() - 59_900).toISOString();
+      const of = testRecord(
+        { seeded: true, startedAt },
+        testSettings({ provisioning_timeout: "1m" }, { pod_anti_affinity: "required" }),
+      );
+      const pods = both(of, {
+        workload: { gated: false, node: "a", status: scheduled },
+        supervisor: { gated: false, status: unschedulable },
+      });
+      expect(planOf(testObserved(of, pods))).toEqual({ actions: [], againAfterMs: 100 });
+    });
+  });
+
+  test("knows the workload that follows one that gave up its node, and ends when that is replaced", () => {
+    const moved = testRecord({ seeded: true, placement: { evicted: ["w1", "s1"] } }, required);
+    // Released with w1, and it keeps that name.
+    const metadata = { annotations: { [annotations.peerUid]: "w1" } };
+    const supervisors = [testPod("supervisor", moved, { gated: false, node: "b", metadata })];
+    const workload = (uid: string, gated = false) =>
+      testPod("workload", moved, { uid, gated, ...(gated ? {} : { node: "a", status: runningStatus }) });
+    const [known] = planOf(testObserved(moved, { workloads: [workload("w2")], supervisors })).actions;
+    expect(known).toMatchObject({ do: "record", record: { workloadUid: "w2", placement: moved.placement } });
+    if (known?.do !== "record") expect.fail("nothing recorded");
+    const then = (uid: string, gated: boolean) =>
+      planOf(testObserved(known.record, { workloads: [workload(uid, gated)], supervisors })).actions;
+    expect(then("w2", false)).toEqual([]);
+    expect(then("w3", true)[0]).toMatchObject({ record: { failure: { reason: "WorkloadDeleted" } } });
   });
 
   test("ends a pair that shares a node", () => {

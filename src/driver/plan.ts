@@ -190,16 +190,15 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
     return { actions: [...repairs, ...bootstrap.actions], ...later };
   }
   const inTheWay = podInTheWay(record, { workload, supervisor }, observed.now);
-  if (inTheWay !== undefined) {
-    if (inTheWay.waitMs > 0) return { actions: [], againAfterMs: inTheWay.waitMs };
-    return { actions: [{ do: "record", record: withoutNode(record, inTheWay.pod) }] };
-  }
+  if (inTheWay?.waitMs === 0) return { actions: [{ do: "record", record: withoutNode(record, inTheWay.pod) }] };
   const isRunningNow = agentStatus(workload)?.state?.running !== undefined;
+  // The supervisor names the workload that it was released with, which may have given up its node since.
+  const isUnknown = record.placement !== undefined && record.workloadUid === undefined;
   const completed: Action[] =
-    isRunningNow && !record.seeded
+    isRunningNow && (isUnknown || !record.seeded)
       ? [{ do: "record", record: { ...record, seeded: true, workloadUid: workload.metadata.uid } }]
       : [];
-  return { actions: [...repairs, ...completed], ...later };
+  return { actions: [...repairs, ...completed], ...again(inTheWay?.waitMs, later.againAfterMs) };
 }
 
 /** The earliest of what the cluster will not wake us for. */
