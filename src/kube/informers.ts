@@ -13,7 +13,7 @@ export interface InformersOptions extends Pick<InformerOptions<KubeObject>, "sig
   readonly onRestart?: (resource: string) => void;
 }
 
-/** Seconds that a stream lives: at least, and at most. */
+/** Seconds that a stream lives, at least and at most, before up to a half of it is added so that they do not all end at once. */
 const streamSeconds = { shortest: 30, longest: 300 };
 
 /**
