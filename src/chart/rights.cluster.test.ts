@@ -205,9 +205,13 @@ describeOnCluster("the gateway's ServiceAccount", () => {
   describe("in a mode with namespaces of workspaces", () => {
     const id = `rights-${process.pid}`;
     const operatorLabel = `rights.openshell.test/${process.pid}`;
-    const folder = mkdtempSync(join(tmpdir(), "openshell-rights-"));
     const made: Rendered[] = [];
     const workspaces: string[] = [];
+    let folder: string;
+
+    beforeAll(() => {
+      folder = mkdtempSync(join(tmpdir(), "openshell-rights-"));
+    });
 
     afterAll(() =>
       cleanUp(
@@ -249,10 +253,10 @@ describeOnCluster("the gateway's ServiceAccount", () => {
       };
     }
 
-    function makeNamespace(name: string, label: string): void {
+    function makeNamespace(name: string, ...labels: readonly string[]): void {
       workspaces.push(name);
       kubectl(["create", "namespace", name]);
-      kubectl(["label", "namespace", name, label]);
+      kubectl(["label", "namespace", name, ...labels]);
     }
 
     /** charts/openshell-workspace, as an operator installs it. */
@@ -283,7 +287,7 @@ describeOnCluster("the gateway's ServiceAccount", () => {
     it("managed is found by `helm test` to have its rights in the cluster and in the namespaces that it made", () => {
       const label = `openshell.ai/gateway-id=${id}`;
       const namespaceOfWorkspace = `openshell-${id}-a`;
-      makeNamespace(namespaceOfWorkspace, label);
+      makeNamespace(namespaceOfWorkspace, label, "openshell.ai/workspace=a");
       installWorkspace(namespaceOfWorkspace);
       const lines = inMode({ workspace_mode: "managed" })();
       expect(failed(lines)).toEqual([]);

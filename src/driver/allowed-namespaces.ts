@@ -2,9 +2,9 @@ import { sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { type Informer, type Live, type Namespace, namespaces } from "../kube/index.ts";
-import { maxPublicNameLength, publicNamePattern } from "../manifests/index.ts";
+import { maxPublicNameLength } from "../manifests/index.ts";
 import { isGone } from "./namespace-end.ts";
-import { namespacesInFile } from "./namespace-list.ts";
+import { namespacesInFile, possibleWorkspaces } from "./namespace-list.ts";
 import { requireRights, type WorkspacesOptions } from "./workspaces.ts";
 
 /** The namespaces that an operator has given to this gateway; the list changes while it runs. */
@@ -135,14 +135,15 @@ export class NamespacesFromFile implements AllowedNamespaces {
 
   /** One name that can be no workspace's spoils no list; it is said once. */
   #possible(names: readonly string[]): string[] {
-    const impossible = names.filter((name) => !publicNamePattern.test(name));
+    const possible = possibleWorkspaces(names);
+    const impossible = names.filter((name) => !possible.includes(name));
     for (const name of impossible.filter((each) => !this.#impossible.has(each))) {
       this.#log.error(
         `"${name}" in ${this.#path} can be no workspace, whose name has at most ${maxPublicNameLength} of a-z, 0-9 and single -; it is left out`,
       );
     }
     this.#impossible = new Set(impossible);
-    return names.filter((name) => !this.#impossible.has(name));
+    return possible;
   }
 
   async #read(): Promise<string[]> {

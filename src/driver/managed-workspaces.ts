@@ -28,6 +28,7 @@ import {
 import { ignoring } from "./_ignoring.ts";
 import { requireBounds } from "./managed-bounds.ts";
 import { isGone } from "./namespace-end.ts";
+import { managedNamespaces } from "./namespace-list.ts";
 import { PatientFollow } from "./patient-follow.ts";
 import { expectedPolicies, putPolicy } from "./policies.ts";
 import type { Reason } from "./reasons.ts";
@@ -107,14 +108,8 @@ export class ManagedWorkspaces implements Workspaces {
     );
   }
 
-  /** Namespaces of workspaces: what has our label under another name is none. */
   #ours(): Live<Namespace>[] {
-    const { gatewayId } = this.#options;
-    return this.#namespaces.list().filter((namespace) => {
-      const workspace = workspaceOf(namespace);
-      const isNamedSo = namespace.metadata.name === managedNamespaceName(gatewayId, workspace);
-      return workspace !== "" && isNamedSo && isOf(namespace, gatewayId, workspace) && !isEnding(namespace);
-    });
+    return managedNamespaces(this.#namespaces.list(), this.#options.gatewayId);
   }
 
   /** Lists a namespace of a former process; what it may lack is made anew when that takes long. */

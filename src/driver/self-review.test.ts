@@ -27,8 +27,10 @@ interface Question {
 interface ClusterOptions {
   readonly served: string[];
   readonly denies: (question: Question) => boolean;
-  /** Namespaces by their label; one whose name begins with "gone" is being deleted. */
-  readonly namespaces?: Readonly<Record<string, readonly string[]>>;
+  /** Namespaces by their selector; one whose name has "gone" in it is being deleted. */
+  readonly namespaces?: Readonly<
+    Record<string, readonly (string | { readonly name: string; readonly labels: object })[]>
+  >;
 }
 
 function cluster(options: ClusterOptions) {
@@ -36,9 +38,14 @@ function cluster(options: ClusterOptions) {
   const client: Pick<KubeClient, "apiVersionsOf" | "review" | "list"> = {
     apiVersionsOf: async () => options.served,
     list: async <T extends KubeObject>(_: Resource<T>, _namespace: string | undefined, call?: ListOptions) => ({
-      items: (options.namespaces?.[call?.labelSelector ?? ""] ?? []).map((name) => ({
-        metadata: { name, ...(name.startsWith("gone") ? { deletionTimestamp: "2026-01-01T00:00:00Z" } : {}) },
-      })) as never[],
+      items: (options.namespaces?.[call?.labelSelector ?? ""] ?? [])
+        .map((each) => (typeof each === "string" ? { name: each } : each))
+        .map((metadata) => ({
+          metadata: {
+            ...metadata,
+            ...(metadata.name.includes("gone") ? { deletionTimestamp: "2026-01-01T00:00:00Z" } : {}),
+          },
+        })) as never[],
       resourceVersion: "1",
     }),
     review: async <T extends KubeObject>(_: Resource<T>, body: T) => {
@@ -120,7 +127,17 @@ describe("the review of the cluster", () => {
   const blue = { namespace: "agents", gatewayId: "blue" } as const;
 
   it("asks in mode managed for the rights over the cluster's namespaces, and in each that the gateway made for what is bound there", async () => {
-    const namespaces = { "openshell.ai/gateway-id=blue": ["openshell-blue-a", "openshell-blue-b", "gone-c"] };
+    const of = (name: string, workspace?: string) => ({
+      name,
+      labels: {
+        "openshell.ai/gateway-id": "blue",
+        ...(workspace === undefined ? {} : { "openshell.ai/workspace": workspace }),
+      },
+    });
+    const ours = ["a", "b", "gone"].map((workspace) => of(`openshell-blue-${workspace}`, workspace));
+    // The driver takes neither for a workspace's.
+    const others = [of("openshell-blue-c"), of("elsewhere", "d")];
+    const namespaces = { "openshell.ai/gateway-id=blue": [...ours, ...others] };
     const { asked, client } = cluster({ served: ["v1beta1"], denies: () => false, namespaces });
     const findings = await reviewCluster({ ...blue, workspaceMode: "managed", client });
     expect(lines(asked).sort()).toEqual(
@@ -166,11 +183,13 @@ describe("the review of the cluster", () => {
     const folder = mkdtempSync(join(tmpdir(), "openshell-review-"));
     try {
       const file = join(folder, "namespaces.json");
-      writeFileSync(file, '["team-c"]');
+      writeFileSync(file, `["team-c", "team--d", "${"w".repeat(20)}"]`);
       const { asked, client } = cluster({ served: ["v1beta1"], denies: () => false });
       const operator = { ...blue, workspaceMode: "operator", operatorNamespaceFile: file, client } as const;
       await reviewCluster(operator);
-      expect(lines(asked).filter((line) => line.startsWith("team-c "))).not.toEqual([]);
+      // The driver leaves out what can be no workspace's name.
+      const inNamespaces = lines(asked).map((line) => line.split(" ")[0]);
+      expect([...new Set(inNamespaces)].sort()).toEqual(["*", "team-c"]);
       writeFileSync(file, "[]");
       expect((await reviewCluster(operator)).at(-1)).toEqual({ what: `no namespace is a workspace yet (${file})` });
     } finally {

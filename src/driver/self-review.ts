@@ -18,7 +18,7 @@ import {
   workspaceModePermissions,
   workspaceNamespacePermissions,
 } from "../manifests/permissions.ts";
-import { namespacesInFile } from "./namespace-list.ts";
+import { managedNamespaces, namespacesInFile, possibleWorkspaces } from "./namespace-list.ts";
 
 /** One thing that was looked at. */
 export interface Finding {
@@ -156,7 +156,7 @@ async function reviewWorkspaces(
   return findings;
 }
 
-/** The namespaces that are workspaces now, and how they are told. */
+/** The namespaces that are workspaces now, as the driver takes them, and how they are told. */
 async function workspaceNamespaces(
   client: ReviewClient,
   mode: "managed" | "operator",
@@ -164,12 +164,15 @@ async function workspaceNamespaces(
   call: Call,
 ): Promise<{ readonly names: readonly string[]; readonly from: string }> {
   if (mode === "operator" && operatorNamespaceFile !== "")
-    return { names: await namespacesInFile(operatorNamespaceFile), from: operatorNamespaceFile };
+    return { names: possibleWorkspaces(await namespacesInFile(operatorNamespaceFile)), from: operatorNamespaceFile };
   const labelSelector = mode === "managed" ? `${labels.gatewayId}=${gatewayId}` : operatorNamespaceLabel;
   try {
     const { items } = await client.list(namespaces, undefined, { ...call, labelSelector });
     // One that is being deleted loses its rights before it is gone.
-    const living = items.filter(({ metadata }) => metadata.deletionTimestamp === undefined);
+    const living =
+      mode === "managed"
+        ? managedNamespaces(items, gatewayId)
+        : items.filter(({ metadata }) => metadata.deletionTimestamp === undefined);
     return { names: living.map(({ metadata }) => metadata.name), from: labelSelector };
   } catch (error) {
     // That it may not list namespaces has a finding of its own.
