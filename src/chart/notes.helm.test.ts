@@ -17,6 +17,12 @@ const cases = {
     server: { disableTls: true },
     gatewayConfig: { [`${gateway}.auth`]: { allow_unauthenticated_users: true } },
   },
+  "everyone by TLS": {
+    gatewayConfig: {
+      [`${gateway}.auth`]: { allow_unauthenticated_users: true },
+      [`${gateway}.mtls_auth`]: { enabled: false },
+    },
+  },
   "also OIDC": { gatewayConfig: oidc },
   "only OIDC": {
     service: { port: 8443 },
@@ -24,6 +30,11 @@ const cases = {
     gatewayConfig: { ...oidc, [`${gateway}.mtls_auth`]: { enabled: false } },
   },
   "OIDC without roles": { gatewayConfig: { [`${gateway}.oidc`]: { issuer, admin_role: "", user_role: "" } } },
+  "managed and bounded": {
+    limitRange: { enabled: true, max: { memory: "4Gi" } },
+    gatewayConfig: { [driver]: { workspace_mode: "managed" } },
+  },
+  bounded: { limitRange: { enabled: true, max: { memory: "4Gi" } } },
   managed: { gatewayConfig: { [driver]: { workspace_mode: "managed" } } },
   risks: {
     gatewayConfig: { [driver]: { app_armor_profile: "Unconfined", sandbox_runtime: { fence_check: "off" } } },
@@ -44,6 +55,8 @@ describe.skipIf(helmPrograms.length === 0)("NOTES", () => {
       .filter((line) => line.startsWith("  openshell ") || line.startsWith("  kubectl "))
       .map((line) => line.trim());
   const forward = (port = 8080) => `kubectl -n openshell port-forward service/openshell ${port}:${port}`;
+  const saveAuthority = (secret: string) =>
+    `kubectl -n openshell get secret ${secret} -o jsonpath='{.data.ca\\.crt}' | base64 -d > gateway-ca.crt`;
   const warningsOf = (name: keyof typeof cases) => notesOf(name).match(/WARNING: [^.]*\./g) ?? [];
 
   it("say how to connect with the administrator's certificate, and what the chart decides", () => {
@@ -67,9 +80,19 @@ describe.skipIf(helmPrograms.length === 0)("NOTES", () => {
     expect(warningsOf("development")).toEqual(["WARNING: server.", "WARNING: allow_unauthenticated_users is true."]);
   });
 
+  it("say how to connect with TLS where nobody has to show who they are", () => {
+    expect(commandsOf("everyone by TLS")).toEqual([
+      forward(),
+      saveAuthority("openshell-server-tls"),
+      "openshell gateway add local --endpoint https://127.0.0.1:8080 --ca gateway-ca.crt",
+      "openshell status",
+    ]);
+    expect(warningsOf("everyone by TLS")).toEqual(["WARNING: allow_unauthenticated_users is true."]);
+  });
+
   it("say how users of an OpenID provider log in, beside a certificate and without one", () => {
     const login = (secret: string, port: number) => [
-      `kubectl -n openshell get secret ${secret} -o jsonpath='{.data.ca\\.crt}' | base64 -d > gateway-ca.crt`,
+      saveAuthority(secret),
       `openshell gateway add local --endpoint https://127.0.0.1:${port} --ca gateway-ca.crt --oidc-issuer ${issuer}`,
       "openshell gateway login local",
     ];
@@ -81,6 +104,9 @@ describe.skipIf(helmPrograms.length === 0)("NOTES", () => {
 
   it("say where sandboxes run when workspaces have namespaces, and what is risky", () => {
     expect(notesOf("managed")).toContain("Each workspace has a namespace of its own: workspace_mode is managed");
+    const covers = "resourceQuota, limitRange and admissionPolicy cover namespace openshell-sandboxes only";
+    expect(notesOf("managed and bounded")).toContain(covers);
+    for (const name of ["managed", "bounded"] as const) expect(notesOf(name)).not.toContain("admissionPolicy cover");
     expect(warningsOf("risks")).toEqual([
       "WARNING: fence_check is off.",
       "WARNING: app_armor_profile is Unconfined, which Pod Security `restricted` refuses.",

@@ -1,6 +1,6 @@
 import { values } from "./_values.ts";
 import { effective } from "./gateway-toml.ts";
-import { and, type Block, call, choose, equal, helm, not, output, when, write } from "./layer/index.ts";
+import { and, type Block, call, choose, equal, helm, not, notEqual, or, output, when, write } from "./layer/index.ts";
 import { fullname, names, sandboxNamespace, secretName, secrets } from "./names.ts";
 
 const driver = "openshell.drivers.kubernetes";
@@ -11,7 +11,7 @@ const isPlain = values.server.disableTls;
 /** Who may come in, and how. */
 const users = {
   certificates: effective<boolean>(`${gateway}.mtls_auth.enabled`),
-  everyone: and(isPlain, effective<boolean>(`${gateway}.auth.allow_unauthenticated_users`)),
+  everyone: effective<boolean>(`${gateway}.auth.allow_unauthenticated_users`),
   issuer: effective<string>(`${gateway}.oidc.issuer`),
   adminRole: effective<string>(`${gateway}.oidc.admin_role`),
   userRole: effective<string>(`${gateway}.oidc.user_role`),
@@ -24,6 +24,18 @@ const fromSecret: Block = [
   write("/"),
   output(names.clientTlsSecret),
 ];
+
+/** For who has no certificate of their own, and so nothing that names the gateway's authority. */
+const saveAuthority: Block = [
+  when(not(isPlain), [
+    write("\n  kubectl -n "),
+    output(helm.releaseNamespace),
+    write(" get secret "),
+    output(secretName(secrets.serverTls)),
+    write(" -o jsonpath='{.data.ca\\.crt}' | base64 -d > gateway-ca.crt"),
+  ]),
+];
+const withAuthority = when(not(isPlain), [write(" --ca gateway-ca.crt")]);
 
 /** NOTES.txt: what was installed, how to connect, and what an operator should know about the values chosen. */
 export const notes: Block = [
@@ -47,15 +59,18 @@ export const notes: Block = [
   write(":"),
   output(values.service.port),
   write("\n"),
-  when(equal(users.certificates, true), [...addGateway(fromSecret), write("\n  openshell status\n")]),
-  when(users.everyone, [...addGateway([]), write("\n  openshell status\n")]),
+  when(
+    equal(users.certificates, true),
+    [...addGateway(fromSecret), write("\n  openshell status\n")],
+    [when(users.everyone, [...saveAuthority, ...addGateway([withAuthority]), write("\n  openshell status\n")])],
+  ),
   when(users.issuer, oidcConnect()),
   when(values.server.disableTls, [
     write(
       "\nWARNING: server.disableTls is true. Whatever passes between users, gateway and supervisors can be read and changed on the way.\n",
     ),
   ]),
-  when(equal(effective<boolean>(`${gateway}.auth.allow_unauthenticated_users`), true), [
+  when(equal(users.everyone, true), [
     write("\nWARNING: allow_unauthenticated_users is true. Whoever reaches the gateway's port owns every sandbox.\n"),
   ]),
   when(equal(effective<string>(`${driver}.sandbox_runtime.fence_check`), "off"), [
@@ -66,6 +81,19 @@ export const notes: Block = [
   when(equal(effective<string>(`${driver}.app_armor_profile`), "Unconfined"), [
     write("\nWARNING: app_armor_profile is Unconfined, which Pod Security `restricted` refuses.\n"),
   ]),
+  when(
+    and(
+      notEqual(mode, "shared"),
+      or(values.resourceQuota.enabled, values.limitRange.enabled, values.admissionPolicy.enabled),
+    ),
+    [
+      write("\nresourceQuota, limitRange and admissionPolicy cover namespace "),
+      output(sandboxNamespace),
+      write(
+        " only, for the sandboxes of workspace_mode shared that are still there. A workspace's\nnamespace has a quota and limits by charts/openshell-workspace, where an operator makes it, or none; the gateway restores labels in every one.\n",
+      ),
+    ],
+  ),
   when(equal(effective<string>(`${driver}.default_image`), ""), [
     write("\nNo default workload image is set (sandbox.image.repository): a sandbox must name one.\n"),
   ]),
@@ -94,18 +122,8 @@ function oidcConnect(): Block {
     write("\nUsers of "),
     output(users.issuer),
     write(" log in:\n"),
-    when(not(isPlain), [
-      write("\n  kubectl -n "),
-      output(helm.releaseNamespace),
-      write(" get secret "),
-      output(secretName(secrets.serverTls)),
-      write(" -o jsonpath='{.data.ca\\.crt}' | base64 -d > gateway-ca.crt"),
-    ]),
-    ...addGateway([
-      when(not(isPlain), [write(" --ca gateway-ca.crt")]),
-      write(" --oidc-issuer "),
-      output(users.issuer),
-    ]),
+    ...saveAuthority,
+    ...addGateway([withAuthority, write(" --oidc-issuer "), output(users.issuer)]),
     write("\n  openshell gateway login local\n"),
     write(
       "\nAdd --oidc-ca FILE where the provider's authority is not one that everyone knows; no --ca where the gateway's certificate comes from one that is.\n",

@@ -6,6 +6,7 @@ vi.setConfig({ testTimeout: 120_000 });
 const [program = ""] = helmPrograms;
 const describeWithHelm = describe.skipIf(helmPrograms.length === 0);
 const enabled = true;
+const driver = "openshell.drivers.kubernetes";
 
 describeWithHelm("the sandboxes' namespace", () => {
   it("enforces the Pod Security level that was chosen", () => {
@@ -34,6 +35,18 @@ describeWithHelm("the sandboxes' namespace", () => {
     const { spec } = find(render(program, { values: { limitRange } }), "LimitRange");
     expect(spec.limits).toEqual([{ type: "Container", default: { cpu: "2" }, max: { memory: "16Gi" } }]);
   });
+
+  it.each([{ workspace_mode: "managed" }, { workspace_mode: "operator", operator_namespace_label: "a=b" }])(
+    "keeps its bounds and its guard of labels for the sandboxes that are still there in %j",
+    (mode) => {
+      const values = { limitRange: { enabled, max: { memory: "4Gi" } }, gatewayConfig: { [driver]: mode } };
+      const objects = render(program, { presets: ["production"], values });
+      for (const kind of ["ResourceQuota", "LimitRange"])
+        expect(find(objects, kind).metadata.namespace).toBe("openshell-sandboxes");
+      const { spec } = find(objects, "ValidatingAdmissionPolicy", "openshell-labels-openshell");
+      expect(Object.values(spec.matchConstraints.namespaceSelector.matchLabels)).toEqual(["openshell-sandboxes"]);
+    },
+  );
 
   it("takes a quota on something that every container of a pair says, or that the LimitRange fills in", () => {
     const resourceQuota = { enabled, hard: { "limits.cpu": "40" } };
@@ -110,22 +123,6 @@ describeWithHelm("bounds that contradict each other", () => {
     [
       { limitRange: { enabled } },
       "limitRange.enabled is true but bounds nothing; give limitRange.default, limitRange.defaultRequest, limitRange.min or limitRange.max",
-    ],
-    ...[
-      { resourceQuota: { enabled, maxRunningSandboxes: 3 } },
-      { limitRange: { enabled, max: { memory: "4Gi" } } },
-    ].map((bounds): [object, string] => [
-      { ...bounds, gatewayConfig: { "openshell.drivers.kubernetes": { workspace_mode: "managed" } } },
-      "resourceQuota.enabled and limitRange.enabled bound the namespace of all sandboxes, where no new ones run while workspace_mode is not shared: set both to false; where operators make the namespaces, charts/openshell-workspace takes both, and those that the gateway makes it has no right to bound",
-    ]),
-    [
-      {
-        admissionPolicy: { enabled },
-        gatewayConfig: {
-          "openshell.drivers.kubernetes": { workspace_mode: "operator", operator_namespace_label: "a=b" },
-        },
-      },
-      "admissionPolicy.enabled guards the Pods of the namespace of all sandboxes, where no new ones run while workspace_mode is not shared: set it to false; the gateway restores labels in every namespace",
     ],
     [
       { admissionPolicy: { enabled, agentSandboxUsers: [] } },

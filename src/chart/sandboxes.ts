@@ -13,7 +13,6 @@ import { ServiceAccount } from "./service-account.ts";
 
 const labels = objectLabels("sandbox");
 const { resourceQuota, limitRange, admissionPolicy } = values;
-const mode = effective<string>("openshell.drivers.kubernetes.workspace_mode");
 
 /** Bounds that make the cluster refuse every container which does not say its share, and the setting that says it for both Pods. */
 const countedResources = [
@@ -45,16 +44,6 @@ export const sandboxGuards: readonly ChartGuard[] = [
       sentence: `resourceQuota.hard bounds ${bound}, so the cluster refuses every container without it: set ${part}.${resource} of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.${fallback}.${resource}`,
     }),
   ),
-  {
-    refusedWhen: and(notEqual(mode, "shared"), or(resourceQuota.enabled, limitRange.enabled)),
-    sentence:
-      "resourceQuota.enabled and limitRange.enabled bound the namespace of all sandboxes, where no new ones run while workspace_mode is not shared: set both to false; where operators make the namespaces, charts/openshell-workspace takes both, and those that the gateway makes it has no right to bound",
-  },
-  {
-    refusedWhen: and(notEqual(mode, "shared"), admissionPolicy.enabled),
-    sentence:
-      "admissionPolicy.enabled guards the Pods of the namespace of all sandboxes, where no new ones run while workspace_mode is not shared: set it to false; the gateway restores labels in every namespace",
-  },
   {
     refusedWhen: and(admissionPolicy.enabled, isEmpty(admissionPolicy.agentSandboxUsers)),
     sentence:
