@@ -29,7 +29,8 @@ describe("a flag that a variable may stand for", () => {
     const names = [...words.split(" "), "GATEWAY_CONFIG", "DB_URL", "OIDC_ISSUER"].map((name) => `OPENSHELL_${name}`);
     const env = { ...process.env, XDG_CONFIG_HOME: "/nowhere", ...Object.fromEntries(names.map((name) => [name, ""])) };
     // The file's own want of certificates, and nothing that a variable is said to have asked for.
-    const { status, stderr } = spawnSync(process.execPath, [main, "serve"], { encoding: "utf8", env });
+    const options = { encoding: "utf8", env, timeout: 30_000, killSignal: "SIGKILL" } as const;
+    const { status, stderr } = spawnSync(process.execPath, [main, "serve"], options);
     expect(stderr).toContain("the gateway listens with TLS but has no certificate");
     for (const flag of ["--bind-address", "--port", "--health-port", "log_level"]) expect(stderr).not.toContain(flag);
     expect(status).toBe(2);
