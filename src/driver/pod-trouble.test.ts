@@ -24,16 +24,6 @@ const inInit = (terminated: object) => ({
   initContainerStatuses: [container({ terminated }, "seed")],
 });
 
-test("a container that ended in a Pod that its node still calls running says nothing yet: an eviction is told with the Pod's last phase", () => {
-  const status = { containerStatuses: [container({ terminated: { exitCode: 0 } })] };
-  const message = "The node was low on resource: memory.";
-  expect(troubleOf({ status: { ...status, phase: "Running" } })).toBeUndefined();
-  expect(troubleOf({ status: { ...status, phase: "Failed", reason: "Evicted", message } })).toMatchObject({
-    reason: "Evicted",
-    message: expect.stringContaining(message),
-  });
-});
-
 describe("why a Pod does not run: reason, whether it fails or waits, and the sentence", () => {
   test.each<[string, "failed" | "waiting", string, NonNullable<Pod["status"]>]>([
     [

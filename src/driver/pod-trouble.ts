@@ -93,8 +93,6 @@ export function troubleOf(pod: Pod): Trouble | undefined {
   }
   for (const container of status?.containerStatuses ?? []) {
     const trouble = waitingTrouble(container) ?? endedTrouble(container, "WorkloadExited", false);
-    // A kubelet that evicts a Pod says so only when its containers have ended, with the Pod's last phase (measured).
-    if (trouble?.reason === "WorkloadExited" && status?.phase === "Running") return undefined;
     if (trouble !== undefined) return trouble;
   }
   if (status?.phase === "Failed" || status?.phase === "Succeeded") {
