@@ -53,6 +53,8 @@ export async function startNode(context: Context, node: NodeLayout): Promise<voi
     await startComponent(place, kubelet);
     await startComponent(place, kubeProxy);
     await waitForComponent(place, kubelet, "registered", () => nodeExists(context, node), options);
+    // Both write the filter table whole. When kube-proxy's first round meets kube-router's it fails and is not tried again: a node without Services.
+    await waitForComponent(place, kubeProxy, "routing Services", () => routesServices(holder), options);
     // Before its Node object exists it would end at once, and policies would silently not be enforced.
     await startComponent(place, kubeRouter);
     await waitForComponent(place, kubeRouter, "filtering", () => filters(holder), options);
@@ -244,6 +246,12 @@ async function containerdAnswers(holder: number): Promise<boolean> {
 
 async function nodeExists(context: Context, node: NodeLayout): Promise<boolean> {
   return (await kubectlAttempt(context.layout.files.adminKubeconfig, ["get", "node", node.name])).code === 0;
+}
+
+async function routesServices(holder: number): Promise<boolean> {
+  const [nsenter = "", ...words] = insideNode(holder);
+  const { code, stdout } = await attempt(nsenter, [...words, "iptables", "-t", "nat", "-S", "KUBE-SERVICES"]);
+  return code === 0 && stdout.includes("-A KUBE-SERVICES");
 }
 
 async function filters(holder: number): Promise<boolean> {
