@@ -39,8 +39,11 @@ export class LocalFaults implements ClusterFaults {
     const config = parse(before);
     config.evictionHard["memory.available"] = `${Math.ceil(1.1 * (await availableKib()))}Ki`;
     config.evictionPressureTransitionPeriod = "5s";
+    await using undo = new AsyncDisposableStack();
+    // Also when the restart fails half way: a node that keeps this threshold evicts for ever.
+    undo.defer(() => restartKubelet(context, node, file, before));
     await restartKubelet(context, node, file, stringify(config));
-    return { [Symbol.asyncDispose]: () => restartKubelet(context, node, file, before) };
+    return undo.move();
   }
 
   async signalPod(uid: string, signal: NodeJS.Signals): Promise<number> {
