@@ -20,6 +20,8 @@ const event = (type: string, object: object) => `${JSON.stringify({ type, object
 let upstream: Server;
 let streams: Set<{ write(text: string): unknown }>;
 let lists = 0;
+/** Watches that were ever opened. */
+let watches = 0;
 let directory: string;
 let authority: Authority;
 let proxy: ApiProxy;
@@ -36,6 +38,7 @@ beforeAll(async () => {
     if (url.searchParams.has("watch")) {
       response.flushHeaders();
       streams.add(response);
+      watches += 1;
       response.once("close", () => streams.delete(response));
       return;
     }
@@ -101,36 +104,38 @@ describe("a proxy before the API server", () => {
   });
 
   it("drops watches, tells them that their place is forgotten, silences and doubles them", async () => {
+    const already = watches;
+    const opened = (count: number) => expect.poll(() => watches - already).toBe(count);
     await using informer = informerOf();
     await informer.synced;
-    await expect.poll(() => streams.size).toBe(1);
+    await opened(1);
     const before = lists;
 
-    expect(proxy.dropWatches()).toBe(1);
+    await expect.poll(() => proxy.dropWatches()).toBe(1);
     await expect.poll(() => informer.stats.restarts).toBe(1);
-    await expect.poll(() => streams.size).toBe(1);
+    await opened(2);
     expect(lists).toBe(before);
 
-    proxy.dropWatches(expiredWatch);
+    await expect.poll(() => proxy.dropWatches(expiredWatch)).toBe(1);
     await expect.poll(() => informer.stats.relists).toBe(1);
-    await expect.poll(() => streams.size).toBe(1);
+    await opened(3);
 
     // An informer takes the second of two equal events for nothing new: what comes is counted as it comes.
     const raw = client.watch(pods, "default", { resourceVersion: "5", timeoutSeconds: 60 })[Symbol.asyncIterator]();
     const first = raw.next();
-    await expect.poll(() => streams.size).toBe(2);
+    await opened(4);
     proxy.lineFault = (line) => [line, line];
     say(event("ADDED", pod("c", "7")));
     const both = [await first, await raw.next()].map(({ value }) => value?.object?.metadata.name);
     expect(both).toEqual(["c", "c"]);
     proxy.lineFault = undefined;
     await raw.return?.(undefined);
-    await expect.poll(() => streams.size).toBe(1);
+    await informer.until("Pod c", () => informer.get("default", "c"));
 
-    expect(proxy.silenceWatches()).toBe(1);
+    expect(proxy.silenceWatches()).toBeGreaterThanOrEqual(1);
     await using other = informerOf();
     await other.synced;
-    await expect.poll(() => streams.size).toBe(2);
+    await opened(5);
     say(event("ADDED", pod("d", "8")));
     await other.until("Pod d", () => other.get("default", "d"));
     expect(proxy.dropWatches()).toBe(1);
