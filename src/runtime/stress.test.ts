@@ -30,7 +30,9 @@ describe("a tree of 200 processes that fork all the time", () => {
     first.launch({ command: ["sh", "-c", bomb] });
     const tree = () => listProcesses(pidOf(runtime));
     await expect.poll(() => tree().length, { timeout: 30_000 }).toBeGreaterThanOrEqual(190);
-    const stop = "sleep 5000 > /dev/null 2>&1 & until grep -q 5000 /proc/$!/cmdline; do :; done; kill -STOP $!";
+    // In a session of its own: a stopped group that its shell's end orphans is hung up by the kernel.
+    const stop =
+      "setsid sleep 5000 > /dev/null 2>&1 & until grep -q ^sleep /proc/$!/cmdline; do :; done; kill -STOP $!";
     const user = await first.exec(["sh", "-c", stop]);
     expect(user.code).toBe(0);
     const stoppedByUser = () => tree().filter(({ pid }) => commandOf(pid) === "sleep 5000");
