@@ -8,14 +8,9 @@
  */
 import { randomBytes } from "node:crypto";
 import { parseArgs } from "node:util";
-import { loadImages } from "../../images/load.ts";
 import {
   type AgentSandbox,
-  type AgentSandboxVersion,
-  agentSandboxGroup,
-  createKubeClient,
   Informer,
-  kubeconfigAccess,
   type Live,
   type Pod,
   persistentVolumeClaims,
@@ -24,13 +19,12 @@ import {
   secrets,
 } from "../../src/kube/index.ts";
 import { labels } from "../../src/manifests/names.ts";
-import { unpackClients } from "../cluster/clients.ts";
 import { stderrProgress } from "../cluster/progress.ts";
-import { selectProvider } from "../cluster/select.ts";
 import { GatewayAccess } from "../support/gateway-access.ts";
 import { imageValues, install, releaseNamed } from "../support/release.ts";
 import type { TestSandbox } from "../support/test-sandbox.ts";
 import { bareClaim, barePod, benchLabel, type Specimen, sandboxesOf, specimenOf } from "./_bare-pairs.ts";
+import { openBenchCluster } from "./_bench-cluster.ts";
 import { machine, machineLine, median, publish, timed } from "./_report.ts";
 
 const { values } = parseArgs({
@@ -45,17 +39,9 @@ const release = releaseNamed("openshell-bench");
 const namespace = release.sandboxNamespace;
 
 const progress = stderrProgress();
-const provider = await selectProvider(values.provider ?? process.env.OPENSHELL_PROVIDER);
-await unpackClients(progress);
-await provider.up({ nodes: 2, progress });
-const kubeconfig = await provider.kubeconfig();
-const images = await loadImages(provider, { note: (line) => progress.note(line) });
-const gatewayDigest = images.find(({ name }) => name === "gateway")?.digest ?? "";
+const { provider, kubeconfig, gatewayDigest, kube, version } = await openBenchCluster(values.provider, progress);
 await install({ kubeconfig, release, presets: ["conformance"], values: imageValues(gatewayDigest) });
 
-const access = await kubeconfigAccess(kubeconfig);
-const kube = await createKubeClient({ component: "openshell-bench", access });
-const [version = "v1beta1"] = (await kube.apiVersionsOf(agentSandboxGroup)) as AgentSandboxVersion[];
 const sandboxResource = sandboxes(version);
 const known = new Informer({ client: kube, resource: pods, namespace });
 await known.synced;

@@ -18,30 +18,19 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
-import { loadImages } from "../../images/load.ts";
-import {
-  type AgentSandboxVersion,
-  agentSandboxGroup,
-  createKubeClient,
-  Informer,
-  kubeconfigAccess,
-  type Live,
-  type Pod,
-  pods,
-  sandboxes,
-} from "../../src/kube/index.ts";
+import { Informer, type Live, type Pod, pods, sandboxes } from "../../src/kube/index.ts";
 import { labels } from "../../src/manifests/names.ts";
 import { cacheDirectory } from "../cluster/cache.ts";
-import { applyObjects, kubectl, unpackClients } from "../cluster/clients.ts";
+import { applyObjects, kubectl } from "../cluster/clients.ts";
 import { lockCluster } from "../cluster/local/state.ts";
 import { stderrProgress } from "../cluster/progress.ts";
-import { selectProvider } from "../cluster/select.ts";
 import { GatewayAccess } from "../support/gateway-access.ts";
 import { type Scrape, scrapeGateway } from "../support/gateway-metrics.ts";
 import { imageValues, install, type Release, releaseNamed, uninstall } from "../support/release.ts";
 import { type Arrivals, inParallel, percentile, poisson } from "./_arrivals.ts";
 import { BareClient } from "./_bare-client.ts";
 import { benchLabel, sandboxesOf, specimenOf } from "./_bare-pairs.ts";
+import { openBenchCluster } from "./_bench-cluster.ts";
 import {
   difference,
   machineCpuSeconds,
@@ -94,16 +83,11 @@ const progress = stderrProgress();
 const state = machine();
 // Nobody's tests are to meet this load, nor this bench theirs.
 undo.use(await lockCluster(join(cacheDirectory, "conformance"), progress));
-const provider = await selectProvider(values.provider ?? process.env.OPENSHELL_PROVIDER);
-await unpackClients(progress);
-await provider.up({ nodes: 2, progress });
-const kubeconfig = await provider.kubeconfig();
-const images = await loadImages(provider, { note: (line) => progress.note(line) });
-const gatewayDigest = images.find(({ name }) => name === "gateway")?.digest ?? "";
-const access = await kubeconfigAccess(kubeconfig);
-const kube = await createKubeClient({ component: "openshell-bench", access });
+const { provider, kubeconfig, access, gatewayDigest, kube, version } = await openBenchCluster(
+  values.provider,
+  progress,
+);
 undo.defer(() => kube.close());
-const [version = "v1beta1"] = (await kube.apiVersionsOf(agentSandboxGroup)) as AgentSandboxVersion[];
 
 /** One of the two things that are measured beside each other: makes a pair and says how it is called. */
 interface Leg {

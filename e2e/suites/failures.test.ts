@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { KubeObject } from "../../src/kube/index.ts";
-import { Conformance } from "../support/conformance.ts";
+import { Conformance, randomName } from "../support/conformance.ts";
 import { evict } from "../support/evict.ts";
 import { failed, failureOf, said } from "../support/outcome.ts";
 import { podQuota } from "../support/pod-quota.ts";
@@ -86,7 +86,7 @@ describe("a sandbox that cannot run says why, at once", () => {
 
   it("PullingImage: it waits, and names the image", async () => {
     const image = "registry.invalid/conformance/absent:1";
-    const name = `t-${randomBytes(5).toString("hex")}`;
+    const name = randomName();
     await using sandbox = await TestSandbox.create(() => suite.gateway.client, name, { template: { image } });
     const seen = await sandbox.until(reason("PullingImage", 60_000));
     expect(said(seen)).toMatch(

@@ -6,7 +6,7 @@ import { namespaces, networkPolicies, pods } from "../../src/kube/index.ts";
 import { labels, managedNamespaceName, workspaceRoleName } from "../../src/manifests/index.ts";
 import { clients, kubectl } from "../cluster/clients.ts";
 import { run } from "../cluster/exec.ts";
-import { Conformance, tables } from "../support/conformance.ts";
+import { Conformance, randomName, tables } from "../support/conformance.ts";
 import { workerRelease } from "../support/release.ts";
 import { TestSandbox } from "../support/test-sandbox.ts";
 import { modesGatewayId, operatorLabel, operatorNamespace } from "../support/workspace-mode.ts";
@@ -29,7 +29,7 @@ let suite: Conformance;
 
 async function pairIn(workspace: string): Promise<TestSandbox> {
   const spec = { template: { image: referenceOf("busybox") } };
-  return TestSandbox.create(() => suite.gateway.client, `t-${randomBytes(5).toString("hex")}`, spec, workspace);
+  return TestSandbox.create(() => suite.gateway.client, randomName(), spec, workspace);
 }
 
 /** The two Pods of a workspace's only sandbox. */

@@ -2,7 +2,7 @@ import { access, mkdir, readFile, rename, rm, rmdir, writeFile } from "node:fs/p
 import { dirname, join } from "node:path";
 import { OpenShellError } from "../../../src/common/errors.ts";
 import { kubectl, kubectlAttempt } from "../clients.ts";
-import { attempt } from "../exec.ts";
+import { attempt, type Outcome } from "../exec.ts";
 import type { LeafRequest } from "./certificates.ts";
 import { clusterCgroups, removeCgroup } from "./cgroups.ts";
 import { type Component, componentPid, startComponent, waitForComponent } from "./component.ts";
@@ -239,9 +239,13 @@ export async function otherClusters({ layout, place }: Pick<Context, "layout" | 
   return (await clusterCgroups(place.hierarchies)).some((name) => name !== layout.prefix);
 }
 
-async function containerdAnswers(holder: number): Promise<boolean> {
+function attemptInside(holder: number, ...command: readonly string[]): Promise<Outcome> {
   const [nsenter = "", ...words] = insideNode(holder);
-  return (await attempt(nsenter, [...words, "ctr", "--connect-timeout=1s", "version"])).code === 0;
+  return attempt(nsenter, [...words, ...command]);
+}
+
+async function containerdAnswers(holder: number): Promise<boolean> {
+  return (await attemptInside(holder, "ctr", "--connect-timeout=1s", "version")).code === 0;
 }
 
 async function nodeExists(context: Context, node: NodeLayout): Promise<boolean> {
@@ -249,14 +253,12 @@ async function nodeExists(context: Context, node: NodeLayout): Promise<boolean> 
 }
 
 async function routesServices(holder: number): Promise<boolean> {
-  const [nsenter = "", ...words] = insideNode(holder);
-  const { code, stdout } = await attempt(nsenter, [...words, "iptables", "-t", "nat", "-S", "KUBE-SERVICES"]);
+  const { code, stdout } = await attemptInside(holder, "iptables", "-t", "nat", "-S", "KUBE-SERVICES");
   return code === 0 && stdout.includes("-A KUBE-SERVICES");
 }
 
 async function filters(holder: number): Promise<boolean> {
-  const [nsenter = "", ...words] = insideNode(holder);
-  return (await attempt(nsenter, [...words, "iptables", "-S", "KUBE-ROUTER-FORWARD"])).code === 0;
+  return (await attemptInside(holder, "iptables", "-S", "KUBE-ROUTER-FORWARD")).code === 0;
 }
 
 async function exists(path: string): Promise<boolean> {
