@@ -67,7 +67,7 @@ export async function runAsInit(environment: NodeJS.ProcessEnv, log: Logger): Pr
   });
   const stop = new AbortController();
   for (const signal of ["SIGTERM", "SIGINT"] as const) {
-    process.on(signal, () => void runtime.terminate(`received ${signal}`));
+    process.on(signal, () => void runtime.terminate(`received ${signal}`, signal));
   }
   const server = await listen(identity, settings, (host) => {
     addService(

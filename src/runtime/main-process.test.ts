@@ -116,13 +116,29 @@ describe("the main process", () => {
     });
   });
 
-  it("is final once stopped between two runs", async () => {
+  it.each([
+    ["between two runs", RestartPolicy.ALWAYS, true],
+    ["in a run that then ends well", RestartPolicy.NEVER, false],
+    ["in a run that its policy would repeat", RestartPolicy.ALWAYS, false],
+  ])("that is stopped %s has no exit of its own, and does not run again", async (_when, policy, between) => {
+    const { main, runs, end } = harness();
+    main.allow(true);
+    main.launch(launch(policy));
+    if (between) await end(0);
+    main.stop();
+    if (!between) await end(0);
+    expect(main.isFinal).toBe(false);
+    expect(vi.getTimerCount()).toBe(0);
+    expect(runs).toHaveLength(1);
+  });
+
+  it("keeps the exit that it had before it was stopped", async () => {
     const { main, end } = harness();
     main.allow(true);
-    main.launch(launch(RestartPolicy.ALWAYS));
-    await end(5);
+    main.launch(launch(RestartPolicy.NEVER));
+    await end(0);
     main.stop();
-    expect(main.status).toMatchObject({ state: State.EXITED, exitCode: 5 });
-    expect(vi.getTimerCount()).toBe(0);
+    expect(main.isFinal).toBe(true);
+    expect(main.status).toMatchObject({ state: State.EXITED, exitCode: 0 });
   });
 });

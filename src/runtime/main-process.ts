@@ -65,7 +65,7 @@ export class MainProcess {
     return this.#child?.pid;
   }
 
-  /** True when no further run will follow, so that its exit code is the sandbox's. */
+  /** True when it ended by itself and no further run will follow, so that its exit code is the sandbox's. */
   get isFinal(): boolean {
     return this.#status.state === State.EXITED || this.#status.state === State.FAILED_TO_START;
   }
@@ -84,12 +84,14 @@ export class MainProcess {
     this.#proceed();
   }
 
-  /** No restarts any more; a running one is ended by whoever ends the tree. */
+  /**
+   * No restarts any more; a running one is ended by whoever ends the tree. How it ends then is not its own doing, and is no exit of the
+   * sandbox: one whose node has no memory left is not completed because its agent obeys a TERM.
+   */
   stop(): void {
     this.#stopped = true;
     this.#due = false;
     clearTimeout(this.#timer);
-    if (this.#status.state === State.RESTARTING) this.#set({ ...this.#status, state: State.EXITED });
   }
 
   #proceed(): void {
@@ -123,7 +125,8 @@ export class MainProcess {
 
   #after(code: number, final: MainStatus): void {
     this.#options.log.info({ code, restarts: final.restartCount }, "the main process ended");
-    if (this.#stopped || !wantsRestart(this.#launch?.restartPolicy, code)) {
+    if (this.#stopped) return;
+    if (!wantsRestart(this.#launch?.restartPolicy, code)) {
       this.#set({ ...final, exitCode: code });
       return;
     }

@@ -38,9 +38,10 @@ async function terminated(process: { state: string; endsBy: readonly NodeJS.Sign
 
 describe("the end of the runtime", () => {
   it("does not wait for the grace period when the tree goes at once", async () => {
-    const { ms, signals } = await terminated({ state: "S", endsBy: ["SIGTERM"] }, 20_000);
+    const { ms, signals, code } = await terminated({ state: "S", endsBy: ["SIGTERM"] }, 20_000);
     expect(signals[0]).toBe("SIGTERM");
     expect(ms).toBeLessThan(5_000);
+    expect(code).toBe(128 + 15);
   });
 
   it("continues what was stopped by its own user, so that it sees its TERM", async () => {

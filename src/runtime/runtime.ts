@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { constants } from "node:os";
 import { checkVersion, localVersion, verifySessionGrant } from "../boundary/index.ts";
 import { sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
@@ -189,8 +190,13 @@ export class Runtime {
 
   // --- the end ----------------------------------------------------------------------------------------------------------------
 
-  /** TERM to the tree, a grace period, KILL; then `ended` resolves, at most 1.5 s after the grace period. Repeated calls change nothing. */
-  async terminate(reason: string): Promise<void> {
+  /**
+   * TERM to the tree, a grace period, KILL; then `ended` resolves, at most 1.5 s after the grace period. Repeated calls change nothing.
+   *
+   * `ended` is the main process's exit code where that had ended by itself; else this program was ended as by the signal, and says so: a
+   * kubelet that evicts a Pod keeps its reason only where a container failed.
+   */
+  async terminate(reason: string, signal: "SIGTERM" | "SIGINT" = "SIGTERM"): Promise<void> {
     if (this.#ending) return;
     this.#ending = true;
     const { processes, log, graceMs = 30_000 } = this.#options;
@@ -214,7 +220,7 @@ export class Runtime {
     if (this.#main.isFinal && !this.#acknowledged)
       await this.#until(endAt, () => this.#acknowledged || !this.#connection);
     this.#connection?.close();
-    this.#ended.resolve(this.#main.status.exitCode ?? 0);
+    this.#ended.resolve(this.#main.isFinal ? (this.#main.status.exitCode ?? 0) : 128 + constants.signals[signal]);
   }
 
   #gone(by: number): Promise<void> {
