@@ -85,6 +85,7 @@ describe("what became of a supervisor", () => {
   test.each([
     ["evicted", disrupted("EvictionByEvictionAPI")],
     ["evicted", { phase: "Failed", reason: "Evicted", message: "The node was low on resource: memory." }],
+    ["evicted", { ...ended({ exitCode: 0 }), phase: "Succeeded", ...disrupted("TerminationByKubelet") }],
     ["preempted", disrupted("PreemptionByScheduler")],
     ["node_lost", disrupted("DeletionByTaintManager")],
     ["node_lost", { phase: "Failed", reason: "NodeShutdown" }],

@@ -224,6 +224,7 @@ describe("what ends a generation", () => {
       workload: { gated: false, node: "a", status: runningStatus, ...change.workload },
       supervisor: { gated: false, node: "b", ...change.supervisor },
     });
+  const terminate = { ...record.settings.supervisor_replacement, mode: "terminate" as const };
   const status = (name: string, state: object) => ({
     phase: "Failed",
     containerStatuses: [{ name, image: "x", imageID: "", ready: false, restartCount: 0, state }],
@@ -383,6 +384,37 @@ describe("what ends a generation", () => {
     const pods = both(testRecord(), { workload: { spec: { schedulingGates: undefined } } });
     expect(planOf(testObserved(testRecord(), pods)).actions[0]).toMatchObject({
       record: { failure: { message: expect.stringContaining("spec.schedulingGates") } },
+    });
+  });
+
+  describe("and what does not, while it is not known who ended the containers", () => {
+    const ended = (name: string, exitCode: number) => ({
+      ...status(name, { terminated: { exitCode, reason: exitCode === 0 ? "Completed" : "Error" } }),
+      phase: "Running",
+    });
+
+    test.each([0, 137, 143])("a workload that ended with %i, whatever becomes of its supervisor meanwhile", (code) => {
+      const strict = testRecord({ seeded: true }, testSettings({ supervisor_replacement: terminate }));
+      const { workloads } = released({ workload: { status: ended("agent", code) } });
+      for (const of of [record, strict]) {
+        expect(planOf(testObserved(of, { workloads })).actions).toEqual([]);
+        const supervisors = [
+          testPod("supervisor", of, {
+            gated: false,
+            node: "b",
+            status: { ...ended("supervisor", 13), phase: "Failed" },
+          }),
+        ];
+        expect(planOf(testObserved(of, { workloads, supervisors })).actions).toEqual([]);
+      }
+    });
+
+    test("a supervisor that ended: it is replaced once its node says that it is over", () => {
+      const pods = (phase: string) => released({ supervisor: { status: { ...ended("supervisor", 0), phase } } });
+      expect(planOf(testObserved(record, pods("Running"))).actions).toEqual([]);
+      for (const phase of ["Succeeded", "Failed"]) {
+        expect(verbs(planOf(testObserved(record, pods(phase))).actions)).toEqual(["create-supervisor"]);
+      }
     });
   });
 

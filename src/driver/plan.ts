@@ -16,7 +16,7 @@ import {
   supervisorOf,
 } from "./observed.ts";
 import { podInTheWay, withoutNode } from "./placement-order.ts";
-import { troubleOf } from "./pod-trouble.ts";
+import { awaitsLastPhase, troubleOf } from "./pod-trouble.ts";
 import { reasonClass } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 import { controllerRefusal } from "./refusal.ts";
@@ -170,6 +170,8 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   const breach = breachWhileRunning(observed, record, workload, supervisor);
   if (breach !== undefined) return fail(breach);
   const repairs = [...pointService(observed, record), ...changedLabels(observed, record, memory.gatewayId)];
+  // Its supervisor ends with it, which is not what the sandbox ends of.
+  if (awaitsLastPhase(workload)) return { actions: repairs, ...again(timeout.leftMs) };
 
   if (supervisor === undefined || isEnding(supervisor, cluster) || isTerminal(supervisor)) {
     const replacement = replaceSupervisor(observed, record, workload, supervisor, memory.refusedReplacement);

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Pod } from "../kube/index.ts";
 import { runningStatus, testPod, testRecord } from "./_testing.ts";
-import { disruptionOf, isOnSilentNode, schedulingTrouble, troubleOf } from "./pod-trouble.ts";
+import { awaitsLastPhase, disruptionOf, isOnSilentNode, schedulingTrouble, troubleOf } from "./pod-trouble.ts";
 import { reasonClass } from "./reasons.ts";
 
 const record = testRecord();
@@ -137,6 +137,50 @@ describe("why a Pod does not run: reason, whether it fails or waits, and the sen
     expect(troubleOf(pod(waiting("ContainerCreating")))).toBeUndefined();
     expect(troubleOf(pod(runningStatus))).toBeUndefined();
     expect(troubleOf(pod({ ...inInit({ exitCode: 0 }), phase: "Pending" }))).toBeUndefined();
+  });
+});
+
+describe("a Pod that its kubelet ends", () => {
+  const low = "The node was low on resource: memory. Threshold quantity: 9415068Ki, available: 8559100Ki. ";
+  const byKubelet = (message: string) => ({
+    conditions: [
+      { type: "DisruptionTarget", status: "True", reason: "TerminationByKubelet", message },
+      { type: "PodScheduled", status: "True" },
+    ],
+  });
+  const agent = (terminated: object) => ({ containerStatuses: [container({ terminated })] });
+  const evicted = { reason: "Evicted", message: `node node-1 evicted the Pod: ${low}` };
+
+  // What an API server showed, one after the other, of Pods on a node that ran out of memory.
+  test.each([
+    ["one that obeyed", { exitCode: 143, reason: "Error" }, { phase: "Failed", reason: "Evicted", message: low }],
+    ["one that was killed", { exitCode: 137, reason: "Error" }, { phase: "Failed", reason: "Evicted", message: low }],
+    ["one that ended well", { exitCode: 0, reason: "Completed" }, { phase: "Succeeded" }],
+  ])("is Evicted, and not before its node says so: %s", (_what, terminated, last) => {
+    expect(troubleOf(pod(runningStatus))).toBeUndefined();
+    const between = pod({ phase: "Running", ...agent(terminated) });
+    expect(troubleOf(between)).toBeUndefined();
+    expect(awaitsLastPhase(between)).toBe(true);
+    const over = pod({ ...last, ...agent(terminated), ...byKubelet(low) });
+    expect(troubleOf(over)).toEqual(evicted);
+    expect(disruptionOf(over)).toEqual(evicted);
+    expect(awaitsLastPhase(over)).toBe(false);
+  });
+
+  test.each([
+    ["Preempted", "Preempting", "Pod was preempted by Kubelet to accommodate a critical pod."],
+    ["NodeLost", "Terminated", "Pod was terminated in response to imminent node shutdown."],
+  ])("is %s for other ends than that (%s)", (reason, ofStatus, message) => {
+    const said = { reason, message: expect.stringContaining(message) };
+    expect(troubleOf(pod({ phase: "Succeeded", ...agent({ exitCode: 0 }), ...byKubelet(message) }))).toEqual(said);
+    const failed = { phase: "Failed", reason: ofStatus, message, ...agent({ exitCode: 143 }) };
+    expect(troubleOf(pod({ ...failed, ...byKubelet(message) }))).toEqual(said);
+  });
+
+  test("is judged by how its containers ended, when its last phase came without a word of the kubelet", () => {
+    expect(troubleOf(pod({ phase: "Running", ...agent({ exitCode: 137, reason: "OOMKilled" }) }))).toBeUndefined();
+    const last = pod({ phase: "Failed", ...agent({ exitCode: 137, reason: "OOMKilled" }) });
+    expect(troubleOf(last)).toMatchObject({ reason: "OutOfMemory" });
   });
 });
 

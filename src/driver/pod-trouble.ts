@@ -1,5 +1,6 @@
 import type { Pod } from "../kube/index.ts";
 import { containers } from "../manifests/index.ts";
+import { isTerminal } from "./observed.ts";
 import type { Reason } from "./reasons.ts";
 
 /** What keeps a Pod from running, or ended it. */
@@ -24,6 +25,9 @@ const waiting: Readonly<Record<string, Reason>> = {
   PostStartHookError: "ContainerStartError",
 };
 
+/** The reason of that condition when a kubelet ends a Pod. */
+const endedByKubelet = "TerminationByKubelet";
+
 /** Who takes a Pod away, as the API server and its controllers write it into the condition `DisruptionTarget`. */
 const disruptions: Readonly<Record<string, readonly [Reason, string]>> = {
   EvictionByEvictionAPI: ["Evicted", "was evicted through the eviction API, as a drain of its node does"],
@@ -32,9 +36,21 @@ const disruptions: Readonly<Record<string, readonly [Reason, string]>> = {
   DeletionByPodGC: ["NodeLost", "is gone with its node"],
 };
 
+/** Of these a kubelet ends a Pod, by its own sentence; for everything else it is short of something. */
+const kubeletEnds: readonly (readonly [RegExp, Reason, string])[] = [
+  [/preempted/i, "Preempted", "took the Pod's place for a critical one"],
+  [/node shutdown/i, "NodeLost", "shut down"],
+];
+
+function disruption({ status }: Pod) {
+  return status?.conditions?.find(({ type, status: is }) => type === "DisruptionTarget" && is === "True");
+}
+
 /** Why a Pod is being taken away, or was; undefined when nothing but a plain deletion is known. */
-export function disruptionOf({ spec, status }: Pod): Trouble | undefined {
-  const condition = status?.conditions?.find(({ type, status: is }) => type === "DisruptionTarget" && is === "True");
+export function disruptionOf(pod: Pod): Trouble | undefined {
+  const { spec } = pod;
+  const condition = disruption(pod);
+  if (condition?.reason === endedByKubelet) return nodeTrouble(pod);
   const known = disruptions[condition?.reason ?? ""];
   if (known === undefined) return undefined;
   const [reason, what] = known;
@@ -42,12 +58,23 @@ export function disruptionOf({ spec, status }: Pod): Trouble | undefined {
   return { reason, message: `the workload Pod${node} ${what}${condition?.message ? `: ${condition.message}` : ""}` };
 }
 
-/** A Pod that its node ended, or never took, as a whole: the kubelet's own words for it. */
-function nodeTrouble({ spec, status }: Pod): Trouble | undefined {
-  const { reason = "", message } = status ?? {};
+/**
+ * A Pod that its node ended, or never took, as a whole: the kubelet's own words for it. It says them in the status where a container
+ * failed, and in the condition alone where all of them ended well (1.34: kubelet_pods.go, generateAPIPodStatus).
+ */
+function nodeTrouble(pod: Pod): Trouble | undefined {
+  const { spec, status } = pod;
+  const condition = disruption(pod);
+  const isByKubelet = condition?.reason === endedByKubelet;
+  const { reason = "" } = status ?? {};
+  const message = status?.message ?? (isByKubelet ? condition.message : undefined);
   const node = spec?.nodeName ?? "unknown";
-  if (reason === "Evicted") {
-    return { reason: "Evicted", message: `node ${node} evicted the Pod: ${message ?? "no message"}` };
+  if (reason === "Evicted" || reason === "Preempting" || isByKubelet) {
+    const [, other, what] = kubeletEnds.find(([pattern]) => pattern.test(message ?? "")) ?? [];
+    return {
+      reason: other ?? "Evicted",
+      message: `node ${node} ${what ?? "evicted the Pod"}: ${message ?? "no message"}`,
+    };
   }
   if (status?.phase !== "Failed") return undefined;
   if (/^(NodeShutdown|Terminated|Shutdown)$/.test(reason)) {
@@ -82,24 +109,42 @@ export function isOnSilentNode({ status }: Pod): boolean {
   );
 }
 
-/** Why a Pod does not get on, for the workload as for the supervisor; undefined while it just starts or runs. */
+/**
+ * Why a Pod does not get on, for the workload as for the supervisor; undefined while it just starts or runs, and while its containers have
+ * ended and its node has not said yet whether it was the node that ended them.
+ */
 export function troubleOf(pod: Pod): Trouble | undefined {
   const { status } = pod;
   const ofNode = nodeTrouble(pod);
   if (ofNode !== undefined) return ofNode;
+  const isOver = isTerminal(pod);
   for (const container of status?.initContainerStatuses ?? []) {
-    const trouble = waitingTrouble(container) ?? endedTrouble(container, "InitFailed", true);
+    const trouble = waitingTrouble(container) ?? (isOver ? endedTrouble(container, "InitFailed", true) : undefined);
     if (trouble !== undefined) return trouble;
   }
   for (const container of status?.containerStatuses ?? []) {
-    const trouble = waitingTrouble(container) ?? endedTrouble(container, "WorkloadExited", false);
+    const trouble =
+      waitingTrouble(container) ?? (isOver ? endedTrouble(container, "WorkloadExited", false) : undefined);
     if (trouble !== undefined) return trouble;
   }
-  if (status?.phase === "Failed" || status?.phase === "Succeeded") {
-    const text = [status.reason, status.message].filter(Boolean).join(": ");
+  if (isOver) {
+    const text = [status?.reason, status?.message].filter(Boolean).join(": ");
     return { reason: "WorkloadExited", message: `the Pod ended${text === "" ? "" : `: ${text}`}` };
   }
   return undefined;
+}
+
+/**
+ * A container ended, or failed to prepare the others, and the Pod's last phase is not there yet. With that phase the kubelet says what it
+ * did itself; it comes a moment later (1.34: status_manager.go, mergePodStatus), ten seconds at most, since statuses are reconciled then.
+ */
+export function awaitsLastPhase(pod: Pod): boolean {
+  const { initContainerStatuses = [], containerStatuses = [] } = pod.status ?? {};
+  if (isTerminal(pod)) return false;
+  return (
+    containerStatuses.some(({ state }) => state?.terminated !== undefined) ||
+    initContainerStatuses.some(({ state }) => (state?.terminated?.exitCode ?? 0) !== 0)
+  );
 }
 
 function waitingTrouble({ name, image, state }: ContainerStatus): Trouble | undefined {

@@ -133,7 +133,7 @@ describe("what is said about a sandbox", () => {
   test("a workload Pod that was taken away to place the pair anew is no failure, whatever its containers say", () => {
     const terminated = { exitCode: 137, reason: "ContainerStatusUnknown", message: "could not be located" };
     const killed = {
-      phase: "Pending",
+      phase: "Failed",
       initContainerStatuses: [
         { name: "stage", image: "x", imageID: "", ready: false, restartCount: 0, state: { terminated } },
       ],

@@ -13,7 +13,7 @@ import {
   type Observed,
   supervisorOf,
 } from "./observed.ts";
-import { isOnSilentNode, schedulingTrouble, troubleOf } from "./pod-trouble.ts";
+import { awaitsLastPhase, isOnSilentNode, schedulingTrouble, troubleOf } from "./pod-trouble.ts";
 import { type ConditionType, conditionTypes, type Reason, reasonClass } from "./reasons.ts";
 import type { GenerationRecord } from "./record.ts";
 import { controllerError } from "./refusal.ts";
@@ -189,6 +189,10 @@ function scheduling(workload: Pod, supervisor: Pod | undefined): Condition {
 function readiness({ cluster }: Observed, workload: Pod, supervisor: Pod | undefined, isPlaced: boolean): Condition {
   const trouble = troubleOf(workload);
   if (trouble !== undefined) return waiting("WorkloadReady", trouble.reason, trouble.message);
+  if (awaitsLastPhase(workload)) {
+    const message = `a container ended, and node ${workload.spec?.nodeName} has not said yet whether it ended it`;
+    return waiting("WorkloadReady", "ContainersEnded", message);
+  }
   if (isOnSilentNode(workload)) {
     return waiting("WorkloadReady", "NodeNotReady", `node ${workload.spec?.nodeName} does not answer`);
   }
