@@ -9,7 +9,14 @@ export type Action =
   | { readonly do: "create-supervisor"; readonly record: GenerationRecord }
   /** The CR begins to run; a new generation's template goes with it in the same patch. */
   | { readonly do: "run"; readonly record: GenerationRecord; readonly newTemplate: boolean }
-  | { readonly do: "write-secret"; readonly role: Role; readonly pod: Live<Pod>; readonly record: GenerationRecord }
+  | {
+      readonly do: "write-secret";
+      readonly role: Role;
+      readonly pod: Live<Pod>;
+      readonly record: GenerationRecord;
+      /** The Pod is released: one that is there stays. */
+      readonly ifMissing?: true;
+    }
   | {
       readonly do: "release";
       readonly role: Role;
@@ -43,6 +50,8 @@ export interface PlanMemory {
   readonly request: Request | undefined;
   /** Secrets that this process wrote, by `secretKey`. No Secret is ever read. */
   readonly writtenSecrets: ReadonlySet<string>;
+  /** UIDs of Pods whose node found their Secret missing, and that have not got another one since. */
+  readonly missingSecrets?: ReadonlySet<string> | undefined;
   readonly refusedReplacement?: RefusedReplacement | undefined;
 }
 

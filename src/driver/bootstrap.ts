@@ -1,6 +1,6 @@
 import type { Live, Pod } from "../kube/index.ts";
 import { type Action, type PlanMemory, secretKey } from "./action.ts";
-import { isGated, isScheduled, type Observed } from "./observed.ts";
+import { isGated, isReleased, isScheduled, type Observed } from "./observed.ts";
 import { firstPlaced } from "./placement-order.ts";
 import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
 import { admissionFailure, type Role } from "./verify-pods.ts";
@@ -32,6 +32,23 @@ export function planBootstrap(
   const next = gated.find(([role]) => role === first) ?? gated[0];
   const peerIsPlaced = isScheduled(first === "workload" ? workload : supervisor);
   return { actions: next === undefined || (next[0] !== first && !peerIsPlaced) ? [] : [release(record)(next)] };
+}
+
+/** Somebody deleted the Secret of a Pod that is released and has not started: nobody has used it, and another one is as good. */
+export function missingSecrets(
+  record: GenerationRecord,
+  { missingSecrets: missing }: PlanMemory,
+  workload: Live<Pod>,
+  supervisor: Live<Pod>,
+): readonly Action[] {
+  return (
+    [
+      ["workload", workload],
+      ["supervisor", supervisor],
+    ] as const
+  )
+    .filter(([, pod]) => missing?.has(pod.metadata.uid) && isReleased(pod) && pod.status?.phase === "Pending")
+    .map(([role, pod]) => ({ do: "write-secret", role, pod, record, ifMissing: true }));
 }
 
 function release(record: GenerationRecord) {

@@ -21,7 +21,7 @@ import { ClusterView, type MissingPolicy } from "./cluster-view.ts";
 import { Executor } from "./execute.ts";
 import { Hub } from "./hub.ts";
 import { masterKidOf } from "./identity.ts";
-import { platformEventOf, warningOf } from "./platform-events.ts";
+import { platformEventOf, podWithoutSecret, warningOf } from "./platform-events.ts";
 import { putPolicy } from "./policies.ts";
 import { Reconciler } from "./reconciler.ts";
 import { RecordSeal } from "./record-seal.ts";
@@ -301,7 +301,10 @@ class KubernetesDriver implements Driver {
 
   #tellEvent(event: Parameters<typeof platformEventOf>[0]): void {
     const id = this.#running?.view.sandboxOfEvent(event);
-    if (id !== undefined) this.#hub.platformEvent(id, platformEventOf(event));
+    if (id === undefined) return;
+    this.#hub.platformEvent(id, platformEventOf(event));
+    const pod = podWithoutSecret(event);
+    if (pod !== undefined) this.#running?.reconciler.secretIsMissing(id, pod);
   }
 
   #tellForeignPod(sandboxId: string, { metadata: { name, namespace } }: Live<Pod>): void {

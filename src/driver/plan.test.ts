@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { KubernetesSettings } from "../config/index.ts";
-import type { Live, NetworkPolicy, Pod } from "../kube/index.ts";
+import type { KubeEvent, Live, NetworkPolicy, Pod } from "../kube/index.ts";
 import { annotations, labels } from "../manifests/index.ts";
 import {
   calmCluster,
@@ -17,6 +17,7 @@ import {
 import { type Action, type RefusedReplacement, type Request, secretKey, sessionKey } from "./action.ts";
 import type { Observed } from "./observed.ts";
 import { plan } from "./plan.ts";
+import { podWithoutSecret } from "./platform-events.ts";
 import type { GenerationRecord } from "./record.ts";
 
 const required = testSettings({}, { pod_anti_affinity: "required" });
@@ -36,12 +37,18 @@ const suspended = {
 
 function planOf(
   observed: Observed,
-  memory: { request?: Request; written?: readonly string[]; refusedReplacement?: RefusedReplacement } = {},
+  memory: {
+    request?: Request;
+    written?: readonly string[];
+    missing?: readonly string[];
+    refusedReplacement?: RefusedReplacement;
+  } = {},
 ) {
   return plan(observed, {
     gatewayId: testGatewayId,
     request: memory.request,
     writtenSecrets: new Set(memory.written),
+    missingSecrets: new Set(memory.missing),
     refusedReplacement: memory.refusedReplacement,
   });
 }
@@ -495,6 +502,40 @@ describe("start", () => {
   test("deletes supervisors of former generations on the way", () => {
     const { actions } = planOf(idle({ supervisors: [testPod("supervisor", ended)] }), { request });
     expect(verbs(actions)).toContain("delete-pod");
+  });
+});
+
+describe("a Secret that a node finds missing", () => {
+  const record = testRecord({ seeded: true });
+  const status = { phase: "Pending" };
+  const pods = (workload: object, supervisor: object) =>
+    both(record, {
+      workload: { gated: false, node: "a", status, ...workload },
+      supervisor: { gated: false, node: "b", status, ...supervisor },
+    });
+  const missing = Object.values(pods({}, {})).flatMap((all) => all.map(({ metadata }) => metadata.uid));
+  const written = (of: ReturnType<typeof both>, uids = missing) =>
+    planOf(testObserved(record, of), { missing: uids }).actions.filter((action) => action.do === "write-secret");
+
+  test("is written again for a released Pod that has not started, where it is missing", () => {
+    const both = ["workload", "supervisor"].map((role) => ({ do: "write-secret", role, ifMissing: true }));
+    expect(written(pods({}, {}))).toMatchObject(both);
+    expect(written(pods({}, {}), missing.slice(1))).toMatchObject(both.slice(1));
+    expect(written(pods({}, {}), [])).toEqual([]);
+  });
+
+  test("is no matter of a Pod that runs", () => {
+    expect(written(pods({ status: runningStatus }, { status: { ...runningStatus } }))).toEqual([]);
+  });
+
+  test("is read from the kubelet's event", () => {
+    const event = (message: string, reason = "FailedMount", kind = "Pod") =>
+      ({ metadata: {}, involvedObject: { kind, uid: "u" }, reason, message }) as KubeEvent;
+    const lost = 'MountVolume.SetUp failed for volume "identity" : secret "os-workload-x" not found';
+    expect(podWithoutSecret(event(lost))).toBe("u");
+    expect(podWithoutSecret(event(lost, "FailedScheduling"))).toBeUndefined();
+    expect(podWithoutSecret(event(lost, "FailedMount", "Sandbox"))).toBeUndefined();
+    expect(podWithoutSecret(event('configmap "x" not found'))).toBeUndefined();
   });
 });
 

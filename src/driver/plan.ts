@@ -1,6 +1,6 @@
 import { pairSelector } from "../manifests/index.ts";
 import type { Action, Plan, PlanMemory } from "./action.ts";
-import { planBootstrap } from "./bootstrap.ts";
+import { missingSecrets, planBootstrap } from "./bootstrap.ts";
 import { breachWhileRunning, endOfWorkload, provisioningTimeout } from "./ends.ts";
 import {
   agentStatus,
@@ -186,6 +186,7 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   if (window.failure !== undefined) return fail(window.failure);
   const later = again(timeout.leftMs, window.leftMs);
 
+  repairs.push(...missingSecrets(record, memory, workload, supervisor));
   if (!isReleased(workload) || !isReleased(supervisor)) {
     const bootstrap = planBootstrap(observed, record, memory, workload, supervisor);
     if ("failure" in bootstrap) return fail(bootstrap.failure);

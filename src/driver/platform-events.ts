@@ -23,6 +23,15 @@ export function warningOf({ at, reason, message, kind, name }: DriverWarning): c
   });
 }
 
+/** UID of the Pod whose node cannot start it, since its Secret is not there; undefined for every other event. */
+export function podWithoutSecret({
+  reason,
+  message = "",
+  involvedObject: { kind, uid },
+}: KubeEvent): string | undefined {
+  return kind === "Pod" && reason === "FailedMount" && /secret "[^"]+" not found/.test(message) ? uid : undefined;
+}
+
 /** A Kubernetes Event as the gateway shows it. Events of the newer API have no count and no last time. */
 export function platformEventOf(event: KubeEvent): compute.DriverPlatformEvent {
   const { involvedObject, metadata } = event;

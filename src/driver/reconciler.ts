@@ -27,6 +27,7 @@ interface Memory {
   /** The caller of CreateSandbox waits for the supervisor to be accepted. */
   creating: Deferred<GenerationRecord> | undefined;
   readonly writtenSecrets: Set<string>;
+  readonly missingSecrets: Set<string>;
   refusedReplacement: RefusedReplacement | undefined;
   readonly changedAt: Map<string, { readonly text: string; readonly at: Date }>;
 }
@@ -151,6 +152,12 @@ export class Reconciler {
     await done.promise;
   }
 
+  /** A node says so of a Pod. Whether it is still true is not known: an event is shown for an hour. */
+  secretIsMissing(sandboxId: string, podUid: string): void {
+    this.#memoryOf(sandboxId).missingSecrets.add(podUid);
+    this.wake(sandboxId);
+  }
+
   /** Tells watchers how the sandbox stands. */
   publish(sandboxId: string): void {
     const { hub, view } = this.#options;
@@ -187,7 +194,7 @@ export class Reconciler {
       const memory = this.#memoryOf(sandboxId);
       const observed = view.observe(sandboxId);
       this.#settle(observed, memory);
-      forgetSecretsOfGonePods(memory.writtenSecrets, observed);
+      forgetSecretsOfGonePods(memory, observed);
       const { actions, againAfterMs } = plan(observed, { gatewayId, ...memory });
       if (actions.length === 0) {
         this.publish(sandboxId);
@@ -204,6 +211,7 @@ export class Reconciler {
       actions.forEach((action, index) => {
         const isDone = outcomes[index]?.status === "fulfilled" && failures[index] === undefined;
         if (isDone) this.#countReplacement(action, observed);
+        if (isDone && action.do === "write-secret") memory.missingSecrets.delete(action.pod.metadata.uid);
       });
       const failure = failures.find(
         (one, index) => one !== undefined && !this.#waits(actions[index], one, observed, memory),
@@ -339,6 +347,7 @@ export class Reconciler {
       request: undefined,
       creating: undefined,
       writtenSecrets: new Set(),
+      missingSecrets: new Set(),
       refusedReplacement: undefined,
       changedAt: new Map(),
     };
@@ -363,9 +372,13 @@ function replacedRecord(action: Action, observed: Observed): GenerationRecord | 
 }
 
 /** A sandbox may be started any number of times in one process. */
-function forgetSecretsOfGonePods(written: Set<string>, { workloads, supervisors }: Observed): void {
+function forgetSecretsOfGonePods(
+  { writtenSecrets: written, missingSecrets: missing }: Pick<Memory, "writtenSecrets" | "missingSecrets">,
+  { workloads, supervisors }: Observed,
+): void {
   const living = new Set([...workloads, ...supervisors].map(({ metadata }) => metadata.uid));
   for (const key of written) if (!living.has(key.slice(0, key.indexOf("/")))) written.delete(key);
+  for (const uid of missing) if (!living.has(uid)) missing.delete(uid);
 }
 
 function errorOf({ reason, message }: Failure): OpenShellError {

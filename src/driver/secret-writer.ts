@@ -51,6 +51,7 @@ export class SecretWriter {
       await create();
     } catch (error) {
       if (!isAlreadyExists(error)) throw error;
+      if (action.ifMissing === true) return undefined;
       // A former try, before we were restarted. The Pod's gate is closed, so nobody has used it.
       await ignoring(isNotFound, client.delete(secrets, namespace, name));
       try {
