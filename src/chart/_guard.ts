@@ -1,4 +1,4 @@
-import { values } from "./_values.ts";
+import { once, values } from "./_values.ts";
 import {
   and,
   call,
@@ -22,18 +22,13 @@ export interface ChartGuard {
 
 export const isEmpty = (value: Expr<unknown>) => call<boolean>("empty", value);
 
-/** Every cluster serves it, and nothing that knows no cluster does: `helm template` and `helm lint` say no. */
-const knowsCluster = serves("apps/v1", "Deployment");
+/** Every cluster serves Deployments, and nothing that knows no cluster does: `helm template` and `helm lint` say no. */
+const checksApis = once("checksApis", and(values.preflight.enabled, serves("apps/v1", "Deployment")));
 
 /** An API that the values ask for and the cluster does not have. `anyOf` are its versions. */
 export function needsApi(when: Input<unknown>, kind: string, anyOf: readonly string[], remedy: string): ChartGuard {
   return {
-    refusedWhen: and(
-      values.preflight.enabled,
-      knowsCluster,
-      when,
-      not(or(false, ...anyOf.map((apiVersion) => serves(apiVersion, kind)))),
-    ),
+    refusedWhen: and(checksApis, when, not(or(...anyOf.map((apiVersion) => serves(apiVersion, kind))))),
     sentence: `this cluster does not serve ${kind} of ${anyOf.join(" or ")}${remedy}; or set preflight.enabled to false when the same sync installs it`,
   };
 }

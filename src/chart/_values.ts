@@ -6,6 +6,7 @@ export const {
   values,
   used: usedValues,
   once,
+  overlay,
   prepare,
-  helper: prepareHelper,
-} = valueReferences<ChartValues>("openshell.prepare", defaultValues);
+  helpers: prepareHelpers,
+} = valueReferences<ChartValues>("openshell", defaultValues);

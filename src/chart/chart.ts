@@ -2,7 +2,7 @@
 import { App, Chart } from "cdk8s";
 import type { Construct } from "constructs";
 import packageJson from "../../package.json" with { type: "json" };
-import { prepare, prepareHelper, values } from "./_values.ts";
+import { prepare, prepareHelpers, values } from "./_values.ts";
 import { SandboxBounds } from "./bounds.ts";
 import { CertManagerPki } from "./cert-manager.ts";
 import {
@@ -16,10 +16,13 @@ import {
 } from "./gateway.ts";
 import { tomlHelpers } from "./gateway-toml.ts";
 import { checkGuards, guardHelpers } from "./guards.ts";
-import { type Helper, isHelmObject, printBlock } from "./layer/index.ts";
+import { imageHelper } from "./images.ts";
+import { type Helper, isHelmObject, type Part, printBlock, printObjects } from "./layer/index.ts";
 import { GatewayServiceMonitor } from "./monitoring.ts";
+import { labelParts } from "./names.ts";
 import { notes } from "./notes.ts";
-import { PkiHook, PkiRenewal } from "./pki.ts";
+import { PkiHook, PkiRenewal, pkiParts } from "./pki.ts";
+import { podParts } from "./pods.ts";
 import { DriverRights, WorkspaceRights } from "./rbac.ts";
 import { GatewayRoutes } from "./routes.ts";
 import { SandboxLabelsPolicy, SandboxNamespace, SandboxServiceAccount, sandboxMetadata } from "./sandboxes.ts";
@@ -77,10 +80,18 @@ export function synthesize(): ReadonlyMap<string, string> {
     const chart = new Chart(app, name);
     fill(chart);
     const objects = chart.node.findAll().filter(isHelmObject);
-    files.set(`templates/${name}.yaml`, head + objects.map((object) => object.print()).join(""));
+    files.set(`templates/${name}.yaml`, head + printObjects(objects));
   }
   // The last one is about what the others were seen to read.
-  const helpers: readonly Helper[] = [...tomlHelpers, ...guardHelpers, prepareHelper];
+  const helpers: readonly (Helper | Part)[] = [
+    ...labelParts,
+    ...podParts,
+    ...pkiParts,
+    imageHelper,
+    ...tomlHelpers,
+    ...guardHelpers,
+    ...prepareHelpers,
+  ];
   files.set("templates/_helpers.tpl", generated + helpers.map((helper) => helper.print()).join("\n"));
   return files;
 }

@@ -1,6 +1,6 @@
 /** From gatewayConfig to gateway.toml: one effective configuration, and its printing as TOML. */
 import { defaultSettings } from "../config/index.ts";
-import { once, values } from "./_values.ts";
+import { once, overlay, values } from "./_values.ts";
 import { files } from "./files.ts";
 import { images, pullPolicy } from "./images.ts";
 import {
@@ -11,15 +11,16 @@ import {
   choose,
   type Expr,
   equal,
+  expression,
   forEach,
   fromJson,
   guard,
   Helper,
   helm,
   type Input,
+  json,
   more,
   not,
-  notEqual,
   or,
   output,
   run,
@@ -37,14 +38,15 @@ type Table = Record<string, unknown>;
 
 const isKind = (kind: "map" | "slice" | "string" | "invalid", value: Input<unknown>) =>
   call<boolean>("kindIs", kind, value);
-const has = (table: Expr<Table>, key: Input<string>) => call<boolean>("hasKey", table, key);
+const isNull = (value: Input<unknown>) => isKind("invalid", value);
+/** A field of a table; null where there is none. */
+const field = <T>(table: Expr<Table>, key: Input<string>) => call<T>("index", table, key);
 const get = <T>(table: Expr<Table>, key: Input<string>) => call<T>("get", table, key);
 const put = (table: Expr<Table>, key: Input<string>, value: Input<unknown>) => run(call("set", table, key, value));
 
 /** Refuses what must not stand in a ConfigMap, wherever it hides. */
 const refuseSecrets: Helper = new Helper("openshell.config.refuseSecrets", () => {
-  const input = argument<Table>();
-  const [path, value] = [get<string>(input, "path"), get<unknown>(input, "value")];
+  const [path, value] = [argument<string>("path"), argument<unknown>("value")];
   const into = (step: Expr<string>, inner: Expr<unknown>) =>
     output(refuseSecrets.include(call("dict", "path", step, "value", inner)));
   return [
@@ -74,42 +76,51 @@ const refuseSecrets: Helper = new Helper("openshell.config.refuseSecrets", () =>
 
 /** Opens the table `key` of `parent`, made when it is not there. */
 function open(name: string, parent: Expr<Table>, key: string): { table: Variable<Table>; block: Block } {
-  const table = variable<Table>(name, get(parent, key));
-  return { table, block: [when(not(isKind("map", get(parent, key))), [put(parent, key, {})]), table.declaration] };
+  const table = variable<Table>(name, field(parent, key));
+  return {
+    table,
+    block: [table.declaration, when(not(isKind("map", table)), [table.assign({}), put(parent, key, table)])],
+  };
 }
 
 /** The tables of gatewayConfig as one tree, without null, each setting once. */
 function readGatewayConfig(tree: Expr<Table>): Statement {
-  const given = call<Table>("deepCopy", values.gatewayConfig);
+  // A copy, in which a number has one type, whether a file or --set gave it.
+  const given = fromJson<Table>(toJson(values.gatewayConfig));
   return forEach<string, Table>(given, (table, name) => [
     guard(
       equal(name, "openshell"),
       "gatewayConfig.openshell: the keys of gatewayConfig are whole table names; with --set escape their dots: --set 'gatewayConfig.openshell\\.gateway.log_level=debug'",
     ),
-    when(notEqual(toJson(table), "null"), [
+    when(not(isNull(table)), [
       guard(
         not(or(isKind("map", table), isKind("slice", table))),
         text`gatewayConfig: ${name} must be a map, or a list of maps, got ${call("kindOf", table)}`,
       ),
       output(refuseSecrets.include(call("dict", "path", name, "value", table))),
-      when(isKind("slice", table), placeTables(tree, name, table), placeTable(tree, name, table)),
+      ...placeTable(tree, name, table),
     ]),
   ]);
 }
 
-function placeTable(tree: Expr<Table>, name: Expr<string>, table: Expr<Table>): Block {
+function placeTable(tree: Expr<Table>, given: Expr<string>, table: Expr<Table>): Block {
+  const name = variable<string>("name", given);
+  const fields = variable<Table>("fields", table);
   const target = variable<Table>("target", tree);
   return [
+    name.declaration,
+    fields.declaration,
+    when(isKind("slice", table), asSetting(name, fields)),
     target.declaration,
     forEach<number, string>(call("splitList", ".", name), (segment) => [
       guard(equal(segment, ""), text`gatewayConfig: ${name} has an empty part between two dots`),
-      when(not(isKind("map", get(target, segment))), [put(target, segment, {})]),
-      target.assign(get(target, segment)),
+      when(not(isKind("map", field(target, segment))), [put(target, segment, {})]),
+      target.assign(field(target, segment)),
     ]),
-    forEach<string, unknown>(table, (value, key) => [
-      when(notEqual(toJson(value), "null"), [
+    forEach<string, unknown>(fields, (value, key) => [
+      when(not(isNull(value)), [
         guard(
-          and(has(target, key), notEqual(toJson(get(target, key)), "null")),
+          not(isNull(field(target, key))),
           text`gatewayConfig: ${name}.${key} is given twice: nested in its parent table and by a table name of its own; keep one of them`,
         ),
         put(target, key, value),
@@ -119,17 +130,17 @@ function placeTable(tree: Expr<Table>, name: Expr<string>, table: Expr<Table>): 
 }
 
 /** A list under a table's name is an array of tables: a setting, of that name, of the table above. */
-function placeTables(tree: Expr<Table>, name: Expr<string>, tables: Expr<unknown>): Block {
+function asSetting(name: Variable<string>, fields: Variable<Table>): Block {
   const own = call<string>("last", call("splitList", ".", name));
-  const above = call<string>("trimSuffix", text`.${own}`, name);
   return [
-    forEach<number, unknown>(tables, (entry, index) => [
+    forEach<number, unknown>(fields, (entry, index) => [
       guard(
         not(isKind("map", entry)),
         text`gatewayConfig: ${name}[${index}] must be a map, got ${call("kindOf", entry)}`,
       ),
     ]),
-    ...placeTable(tree, above, call("dict", own, tables)),
+    fields.assign(call("dict", own, fields)),
+    name.assign(call("trimSuffix", text`.${own}`, name)),
   ];
 }
 
@@ -146,7 +157,7 @@ function chartSettings(tree: Expr<Table>): Block {
   const own = (table: Expr<Table>, settings: Readonly<Record<string, Input<unknown>>>) =>
     Object.entries(settings).map(([key, value]) => put(table, key, value));
   const fill = (table: Expr<Table>, settings: Readonly<Record<string, Input<unknown>>>) =>
-    Object.entries(settings).map(([key, value]) => when(isMissing(table, key), [put(table, key, value)]));
+    Object.entries(settings).map(([key, value]) => when(isNull(field(table, key)), [put(table, key, value)]));
   const scheme = choose(plain, "http", "https");
   return [
     ...[root, gateway, mtls, jwt, storage, drivers, driver].flatMap(({ block }) => block),
@@ -199,31 +210,72 @@ function chartSettings(tree: Expr<Table>): Block {
   ];
 }
 
-const isMissing = (table: Expr<Table>, key: string) => or(not(has(table, key)), isKind("invalid", get(table, key)));
-
 const tree = variable<Table>("tree", call("dict"));
 
 /** The effective configuration: the TOML, the guards and every object that depends on a setting read this one. */
-export const effectiveConfig = once<Table>(
-  "config",
-  // Through JSON: afterwards a number has one type, whether a file, --set or the chart gave it.
-  fromJson(toJson(tree)),
-  [tree.declaration, readGatewayConfig(tree), ...chartSettings(tree)],
-);
+export const effectiveConfig = once<Table>("config", tree, [
+  tree.declaration,
+  readGatewayConfig(tree),
+  ...chartSettings(tree),
+]);
+
+/**
+ * Tables of gateway.toml, and where the templates have the settings that they read of them, over their defaults: `$.gateway.disable_tls`,
+ * `$.driver.workspace_mode`.
+ */
+const readTables = (
+  [
+    ["gateway", "openshell.gateway"],
+    ["driver", "openshell.drivers.kubernetes"],
+  ] as const
+).map(([name, table]) => {
+  const read = new Map<string, readonly string[]>();
+  const given = expression<Table>({ kind: "root", path: `config.${table}` });
+  once(name, expression<Table>({ kind: "variable", name }), () => {
+    const settings = variable(name, json(defaultsOf(table, read.values())));
+    return [settings.declaration, overlay(settings, given, read.values())];
+  });
+  return { name, prefix: `${table}.`, read };
+});
 
 /** One setting of the effective configuration, by its TOML path, with the default of src/config. */
-export function effective<T>(key: string, config: Expr<Table> = effectiveConfig): Expr<T> {
+export function effective<T>(key: string): Expr<T> {
+  const table = readTables.find(({ prefix }) => key.startsWith(prefix));
+  // A field of a table that may not be there is looked for where it is read.
+  if (table === undefined || !isTable(defaultAt(key.split(".").slice(0, -1)))) return settingIn(effectiveConfig, key);
+  const path = key.slice(table.prefix.length).split(".");
+  table.read.set(key, path);
+  return expression({ kind: "root", path: [table.name, ...path].join(".") });
+}
+
+/** The defaults of some settings of a table; "" for one that has none. */
+function defaultsOf(table: string, paths: Iterable<readonly string[]>): Table {
+  const defaults: Table = {};
+  for (const path of [...paths].toSorted((left, right) => left.length - right.length)) {
+    let at = defaults;
+    for (const step of path.slice(0, -1)) {
+      at[step] ??= {};
+      at = at[step] as Table;
+    }
+    const value = defaultAt([...table.split("."), ...path]) ?? "";
+    at[path.at(-1) ?? ""] = isTable(value) ? { ...value } : value;
+  }
+  return defaults;
+}
+
+/** One setting of any configuration of this form. */
+export function settingIn<T>(config: Expr<Table>, key: string): Expr<T> {
   const path = key.split(".");
-  return call("dig", ...path, defaultOf(path), config);
+  return call("dig", ...path, defaultAt(path) ?? "", config);
 }
 
 const { gateway, kubernetes } = defaultSettings();
-const defaultDocument = { openshell: { version: 2, gateway, drivers: { kubernetes } } };
+const defaultDocument: Table = { openshell: { version: 2, gateway, drivers: { kubernetes } } };
+const isTable = (value: unknown): value is Table =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
 
-function defaultOf(path: readonly string[]): unknown {
-  let value: unknown = defaultDocument;
-  for (const step of path) value = typeof value === "object" && value !== null ? (value as Table)[step] : undefined;
-  return value ?? "";
+function defaultAt(path: readonly string[]): unknown {
+  return path.reduce<unknown>((value, step) => (isTable(value) ? value[step] : undefined), defaultDocument);
 }
 
 /** The id that names of cluster objects contain. */
@@ -245,9 +297,11 @@ function escapeUnprintable(printed: Variable<string>): Statement {
   ]);
 }
 
+const bareCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
 const keyHelper: Helper = new Helper("openshell.toml.key", () => {
   const key = argument<string>();
-  return [when(call("regexMatch", "^[A-Za-z0-9_-]+$", key), [output(key)], [output(tomlString(key))])];
+  // Nothing is left when all that a bare key may hold is trimmed away. A pattern would be compiled for each key.
+  return [when(and(key, not(call("trimAll", bareCharacters, key))), [output(key)], [output(tomlString(key))])];
 });
 
 const valueHelper: Helper = new Helper("openshell.toml.value", () => {
@@ -286,21 +340,24 @@ const valueHelper: Helper = new Helper("openshell.toml.value", () => {
 const deepestHeader = 4;
 
 const tableHelper: Helper = new Helper("openshell.toml.table", () => {
-  const input = argument<Table>();
-  const table = get<Table>(input, "table");
-  const path = get<string>(input, "path");
-  const depth = get<number>(input, "depth");
-  const isTable = (value: Expr<unknown>) => and(isKind("map", value), call("lt", call("int", depth), deepestHeader));
-  const fields = variable<number>("fields", 0);
+  const [path, depth, table] = [argument<string>("path"), argument<number>("depth"), argument<Table>("table")];
+  const hasTables = variable<boolean>("hasTables", call("lt", call("int", depth), deepestHeader));
+  const isTable = (value: Expr<unknown>) => and(isKind("map", value), hasTables);
+  const hasHeader = variable<boolean>("hasHeader", call("empty", table));
+  const lines = variable<string>("lines", "");
   return [
-    fields.declaration,
-    forEach<string, unknown>(table, (value) => [when(not(isTable(value)), [fields.assign(1)])]),
-    when(or(more(fields, 0), call("empty", table)), [output(text`\n[${path}]\n`)]),
+    hasTables.declaration,
+    hasHeader.declaration,
+    lines.declaration,
     forEach<string, unknown>(table, (value, key) => [
-      when(not(or(isTable(value), isKind("invalid", value))), [
-        output(text`${keyHelper.include(key)} = ${valueHelper.include(value)}\n`),
+      when(not(isTable(value)), [
+        hasHeader.assign(true),
+        when(not(isNull(value)), [
+          lines.assign(text`${lines}${keyHelper.include(key)} = ${valueHelper.include(value)}\n`),
+        ]),
       ]),
     ]),
+    when(hasHeader, [output(text`\n[${path}]\n${lines}`)]),
     forEach<string, unknown>(table, (value, key) => [
       when(isTable(value), [
         output(

@@ -22,16 +22,7 @@ import {
   renderLines,
 } from "./layer/index.ts";
 import { fullname, names, objectLabels, secretName, secrets, selectorLabels } from "./names.ts";
-import {
-  containerSecurity,
-  placement,
-  podSecurity,
-  port,
-  quantity,
-  resources,
-  secretVolume,
-  unlessEmpty,
-} from "./pods.ts";
+import { containerSecurity, pod, port, quantity, resources, secretVolume, unlessEmpty } from "./pods.ts";
 import { ServiceAccount } from "./service-account.ts";
 import type { ChartValues } from "./values-schema.ts";
 
@@ -191,8 +182,7 @@ export class GatewayStatefulSet extends Construct {
               automountServiceAccountToken: true,
               enableServiceLinks: false,
               terminationGracePeriodSeconds: render(values.terminationGracePeriodSeconds),
-              securityContext: podSecurity,
-              ...placement(),
+              ...pod,
               containers: [this.container()],
               volumes: this.volumes(),
             },

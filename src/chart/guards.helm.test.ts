@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { parse } from "yaml";
 import { conditionHolds, defaultSettings, keysOf, settingRules } from "../config/index.ts";
 import { helmPrograms, template } from "./_helm.ts";
+import { settingIn } from "./gateway-toml.ts";
 import { conditionOn } from "./guards.ts";
 import { choose, expression, printExpression } from "./layer/index.ts";
 
@@ -28,7 +29,16 @@ describe.skipIf(helmPrograms.length === 0)("the rules on settings", () => {
     writeFileSync(join(chart, "Chart.yaml"), "apiVersion: v2\nname: rules\nversion: 0.0.0\n");
     const config = expression<Table>({ kind: "variable", name: "config" });
     const verdicts = settingRules
-      .map(({ refusedWhen }) => `{{ ${printExpression(choose(conditionOn(config, refusedWhen), "1", "0"))} }}`)
+      .map(
+        ({ refusedWhen }) =>
+          `{{ ${printExpression(
+            choose(
+              conditionOn((key) => settingIn(config, key), refusedWhen),
+              "1",
+              "0",
+            ),
+          )} }}`,
+      )
       .join("");
     const loop = `{{- range $config := $.Values.cases }}\n- "${verdicts}"\n{{- end }}\n`;
     writeFileSync(join(chart, "templates", "verdicts.yaml"), `verdicts:\n${loop}`);

@@ -3,7 +3,7 @@ import { type Condition, reservedPrefixes, settingRules } from "../config/index.
 import { type ChartGuard, isEmpty, needsApi, refuseKeys, refuseNames } from "./_guard.ts";
 import { values } from "./_values.ts";
 import { certManagerGuards } from "./cert-manager.ts";
-import { effective, effectiveConfig } from "./gateway-toml.ts";
+import { effective } from "./gateway-toml.ts";
 import {
   and,
   type Block,
@@ -19,8 +19,6 @@ import {
   output,
   type Statement,
   toJson,
-  type Variable,
-  variable,
 } from "./layer/index.ts";
 
 import { pkiGuards } from "./pki.ts";
@@ -123,9 +121,8 @@ const collisions: Block = [
   ),
 ];
 
-/** A condition on settings, on the effective configuration. */
-export function conditionOn(config: Expr<Record<string, unknown>>, condition: Condition): Expr<boolean> {
-  const setting = (key: string) => effective<unknown>(key, config);
+/** A condition on settings, by what reads one. */
+export function conditionOn(setting: (key: string) => Expr<unknown>, condition: Condition): Expr<boolean> {
   if ("is" in condition) return equal(toJson(setting(condition.is)), JSON.stringify(condition.value));
   if ("empty" in condition) return call("empty", setting(condition.empty));
   if ("same" in condition) {
@@ -134,32 +131,26 @@ export function conditionOn(config: Expr<Record<string, unknown>>, condition: Co
   }
   if ("startsWith" in condition)
     return call("hasPrefix", condition.prefix, call("toString", setting(condition.startsWith)));
-  if ("not" in condition) return not(conditionOn(config, condition.not));
-  const parts = ("all" in condition ? condition.all : condition.any).map((part) => conditionOn(config, part));
+  if ("not" in condition) return not(conditionOn(setting, condition.not));
+  const parts = ("all" in condition ? condition.all : condition.any).map((part) => conditionOn(setting, part));
   return "all" in condition ? and(...parts) : or(...parts);
 }
 
-function settingGuards(config: Variable<Record<string, unknown>>): Statement[] {
-  return settingRules.map(({ refusedWhen, keys, sentence }) =>
-    guard(conditionOn(config, refusedWhen), `gatewayConfig: ${keys[0]}: ${sentence}`),
-  );
-}
+const settingGuards: Block = settingRules.map(({ refusedWhen, keys, sentence }) =>
+  guard(conditionOn(effective, refusedWhen), `gatewayConfig: ${keys[0]}: ${sentence}`),
+);
 
 const allGuards = [...chartGuards, ...pkiGuards, ...certManagerGuards, ...routeGuards, ...sandboxGuards];
 
 /** What the reference lists. */
 export const guardSentences: readonly string[] = allGuards.map(({ sentence }) => sentence);
 
-const guardsHelper = new Helper("openshell.guards", () => {
-  const config = variable<Record<string, unknown>>("config", effectiveConfig);
-  return [
-    ...allGuards.map(({ refusedWhen, sentence }) => guard(refusedWhen, sentence)),
-    ...collisions,
-    ...refuseResources,
-    config.declaration,
-    ...settingGuards(config),
-  ];
-});
+const guardsHelper = new Helper("openshell.guards", () => [
+  ...allGuards.map(({ refusedWhen, sentence }) => guard(refusedWhen, sentence)),
+  ...collisions,
+  ...refuseResources,
+  ...settingGuards,
+]);
 
 /** Output nothing, or stop the rendering. Every install renders it, because the StatefulSet includes it. */
 export const checkGuards: Statement = output(guardsHelper.include());

@@ -1,15 +1,37 @@
 import { once, values } from "./_values.ts";
-import { call, choose, type Expr, helm, orElse, type Ref, text } from "./layer/index.ts";
+import {
+  argument,
+  call,
+  choose,
+  type Expr,
+  Helper,
+  helm,
+  orElse,
+  output,
+  type Ref,
+  text,
+  variable,
+  when,
+} from "./layer/index.ts";
 import type { ChartValues } from "./values-schema.ts";
 
 type ImageValues = Ref<ChartValues["gateway"]["image"]>;
 
 /** `registry/repository@digest`, or with the tag where there is no digest. */
+export const imageHelper = new Helper("openshell.image", () => {
+  const [repository, digest] = [argument<string>("of.repository"), argument<string>("of.digest")];
+  const registry = variable<string>("registry", orElse(argument("of.registry"), argument("global.registry")));
+  const tag = orElse(argument<string>("of.tag"), orElse(argument<string>("global.tag"), argument("appVersion")));
+  return [
+    registry.declaration,
+    when(registry, [output(text`${call<string>("trimSuffix", "/", registry)}/`)]),
+    output(repository),
+    when(digest, [output(text`@${digest}`)], [output(text`:${tag}`)]),
+  ];
+});
+
 function ownImage(of: ImageValues): Expr<string> {
-  const registry = orElse(of.registry, values.global.image.registry);
-  const tag = orElse(of.tag, orElse(values.global.image.tag, helm.appVersion));
-  const version = choose(of.digest, text`@${of.digest}`, text`:${tag}`);
-  return text`${prefix(registry)}${of.repository}${version}`;
+  return imageHelper.include(call("dict", "of", of, "global", values.global.image, "appVersion", helm.appVersion));
 }
 
 /** An image that is not OpenShell's: nothing of it follows the global values. */

@@ -10,33 +10,35 @@ import {
   entries,
   helm,
   type Input,
+  inserted,
   or,
   orElse,
+  Part,
   render,
   shorten,
   text,
+  variable,
 } from "./layer/index.ts";
 import type { ChartValues } from "./values-schema.ts";
 
 const chartName = orElse(values.nameOverride, helm.chartName);
 
 /** The prefix of every object's name. */
-export const fullname = once(
+const wholeName = variable<string>(
   "fullname",
-  shorten(
-    orElse(
-      values.fullnameOverride,
-      choose(call("contains", chartName, helm.releaseName), helm.releaseName, text`${helm.releaseName}-${chartName}`),
-    ),
-    // The longest suffix of an object is 18 characters, and names of Services end at 63.
-    45,
+  orElse(
+    values.fullnameOverride,
+    choose(call("contains", chartName, helm.releaseName), helm.releaseName, text`${helm.releaseName}-${chartName}`),
   ),
 );
+// The longest suffix of an object is 18 characters, and names of Services end at 63.
+export const fullname = once("fullname", shorten(wholeName, 45), [wholeName.declaration]);
 
-export const sandboxNamespace = once(
+const wholeNamespace = variable<string>(
   "sandboxNamespace",
-  shorten(orElse(values.sandboxNamespace.name, text`${helm.releaseNamespace}-sandboxes`), 63),
+  orElse(values.sandboxNamespace.name, text`${helm.releaseNamespace}-sandboxes`),
 );
+export const sandboxNamespace = once("sandboxNamespace", shorten(wholeNamespace, 63), [wholeNamespace.declaration]);
 
 const derived = (suffix: string) => text`${fullname}-${suffix}`;
 
@@ -111,22 +113,35 @@ export const externalDnsNames: readonly Expr<readonly string[]>[] = [
 
 export type Component = "gateway" | "pki" | "sandbox" | "test" | "test-fence";
 
+const instanceLabels = {
+  "app.kubernetes.io/name": "openshell",
+  "app.kubernetes.io/instance": render(helm.releaseName),
+};
+
 /** Labels that select a component's Pods; they never change in the life of a release. */
 export function selectorLabels(component: Component): Record<string, string> {
-  return {
-    "app.kubernetes.io/name": "openshell",
-    "app.kubernetes.io/instance": render(helm.releaseName),
-    "app.kubernetes.io/component": component,
-  };
+  return { ...instanceLabels, "app.kubernetes.io/component": component };
 }
+
+const commonLabels = new Part("openshell.labels.common", { ...entries(values.commonLabels), ...instanceLabels });
+const versionLabels = new Part("openshell.labels.version", {
+  "app.kubernetes.io/version": render(helm.appVersion),
+  "app.kubernetes.io/managed-by": render(helm.releaseService),
+  "helm.sh/chart": render(text`${helm.chartName}-${call<string>("replace", "+", "_", helm.chartVersion)}`),
+});
+const [commonLines, versionLines] = [
+  once("commonLabels", commonLabels.lines),
+  once("versionLabels", versionLabels.lines),
+];
+export const labelParts = [commonLabels, versionLabels];
 
 /** Labels of an object: its own before those of all objects. */
 export function objectLabels(component: Component, own?: Expr<Record<string, string>>): Record<string, string> {
   return {
-    ...entries(own === undefined ? values.commonLabels : call("merge", {}, own, values.commonLabels)),
-    ...selectorLabels(component),
-    "app.kubernetes.io/version": render(helm.appVersion),
-    "app.kubernetes.io/managed-by": render(helm.releaseService),
-    "helm.sh/chart": render(text`${helm.chartName}-${call<string>("replace", "+", "_", helm.chartVersion)}`),
+    ...(own === undefined
+      ? inserted(commonLines)
+      : { ...entries(call("merge", {}, own, values.commonLabels)), ...instanceLabels }),
+    "app.kubernetes.io/component": component,
+    ...inserted(versionLines),
   };
 }

@@ -16,12 +16,14 @@ import {
   not,
   optional,
   or,
+  Part,
   render,
+  renderPart,
   text,
   toJson,
 } from "./layer/index.ts";
 import { externalDnsNames, fullname, hookSecrets, internalDnsNames, names, objectLabels, secrets } from "./names.ts";
-import { containerSecurity, placement, podSecurity, quantity, resources } from "./pods.ts";
+import { containerSecurity, pod, quantity, resources } from "./pods.ts";
 
 const namespace = render(helm.releaseNamespace);
 const labels = objectLabels("pki");
@@ -51,6 +53,33 @@ export const pkiGuards: readonly ChartGuard[] = [
     sentence: "pkiInitJob.enabled is false, so nothing makes keys: give server.jwtSecretName and server.keysSecretName",
   },
 ];
+
+const dnsName = (name: Input<string>) => render(text`--dns-name=${name}`);
+
+/** What hook and renewal run. */
+const argsPart = new Part("openshell.pki.args", [
+  "pki",
+  "converge",
+  render(text`--namespace=${helm.releaseNamespace}`),
+  render(text`--prefix=${fullname}`),
+  ...internalDnsNames.map(dnsName),
+  each(effective<readonly string[]>("openshell.gateway.server_sans"), dnsName),
+  each(values.pkiInitJob.serverDnsNames, dnsName),
+  ...externalDnsNames.map((list) => each(list, dnsName)),
+  "--ip-address=127.0.0.1",
+  each(values.pkiInitJob.serverIpAddresses, (address) => render(text`--ip-address=${address}`)),
+  ...hookSecrets.map(({ name, skippedWhen }) => optional(skippedWhen, render(text`--skip=${name}`))),
+]);
+const convergeArgs = once("pkiArgs", argsPart.lines);
+
+/** The Secrets that they may change. */
+const secretNamesPart = new Part(
+  "openshell.pki.secretNames",
+  hookSecrets.map(({ name }) => render(name)),
+);
+const secretNames = once("pkiSecretNames", secretNamesPart.lines);
+
+export const pkiParts = [argsPart, secretNamesPart];
 
 /** Annotations of an object that exists only while Helm installs or upgrades. */
 function hook(weight: number): Record<string, string> {
@@ -131,14 +160,13 @@ function jobSpec(serviceAccount: Expr<string>): k8s.JobSpec {
         serviceAccountName: render(serviceAccount),
         automountServiceAccountToken: true,
         enableServiceLinks: false,
-        securityContext: podSecurity,
-        ...placement(),
+        ...pod,
         containers: [
           {
             name: "pki",
             image: render(images.gateway),
             imagePullPolicy: render(pullPolicy(values.gateway.image)),
-            args: convergeArgs(),
+            args: renderPart<string[]>(convergeArgs),
             resources: resources(values.pkiInitJob.resources),
             securityContext: containerSecurity,
             volumeMounts: [{ name: "tmp", mountPath: "/tmp" }],
@@ -148,23 +176,6 @@ function jobSpec(serviceAccount: Expr<string>): k8s.JobSpec {
       },
     },
   };
-}
-
-function convergeArgs(): string[] {
-  const dnsName = (name: Input<string>) => render(text`--dns-name=${name}`);
-  return [
-    "pki",
-    "converge",
-    render(text`--namespace=${helm.releaseNamespace}`),
-    render(text`--prefix=${fullname}`),
-    ...internalDnsNames.map(dnsName),
-    each(effective<readonly string[]>("openshell.gateway.server_sans"), dnsName),
-    each(values.pkiInitJob.serverDnsNames, dnsName),
-    ...externalDnsNames.map((list) => each(list, dnsName)),
-    "--ip-address=127.0.0.1",
-    each(values.pkiInitJob.serverIpAddresses, (address) => render(text`--ip-address=${address}`)),
-    ...hookSecrets.map(({ name, skippedWhen }) => optional(skippedWhen, render(text`--skip=${name}`))),
-  ];
 }
 
 interface RightsProps {
@@ -190,7 +201,7 @@ class Rights extends Construct {
     };
     const apiVersion = `${rbacGroup}/v1`;
     const secretRule = { apiGroups: [""], resources: ["secrets"] };
-    const resourceNames = hookSecrets.map(({ name }) => render(name));
+    const resourceNames = renderPart<string[]>(secretNames);
     new HelmObject<k8s.KubeServiceAccountProps>(this, "service-account", {
       apiVersion: "v1",
       kind: "ServiceAccount",

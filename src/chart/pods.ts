@@ -1,6 +1,18 @@
 import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
-import { values } from "./_values.ts";
-import { and, call, type Expr, entries, not, optional, type Ref, render } from "./layer/index.ts";
+import { once, values } from "./_values.ts";
+import {
+  and,
+  call,
+  type Expr,
+  entries,
+  inserted,
+  not,
+  optional,
+  Part,
+  type Ref,
+  render,
+  renderPart,
+} from "./layer/index.ts";
 import type { ChartValues } from "./values-schema.ts";
 
 /** The user of the gateway's image. */
@@ -11,7 +23,7 @@ const unlessGiven = <T>(given: Expr<Record<string, unknown>>, key: string, value
   optional(not(call("hasKey", given, key)), value);
 
 /** What Pod Security `restricted` asks of a Pod, under the operator's own fields. */
-export const podSecurity: k8s.PodSecurityContext = {
+const podSecurity: k8s.PodSecurityContext = {
   ...entries(values.podSecurityContext),
   runAsNonRoot: unlessGiven(values.podSecurityContext, "runAsNonRoot", true),
   ...Object.fromEntries(
@@ -23,13 +35,17 @@ export const podSecurity: k8s.PodSecurityContext = {
   seccompProfile: unlessGiven(values.podSecurityContext, "seccompProfile", { type: "RuntimeDefault" }),
 };
 
-/** What it asks of a container. */
-export const containerSecurity: k8s.SecurityContext = {
+const containerSecurityPart = new Part("openshell.containerSecurity", {
   ...entries(values.securityContext),
   allowPrivilegeEscalation: unlessGiven(values.securityContext, "allowPrivilegeEscalation", false),
   capabilities: unlessGiven(values.securityContext, "capabilities", { drop: ["ALL"] }),
   readOnlyRootFilesystem: unlessGiven(values.securityContext, "readOnlyRootFilesystem", true),
-};
+});
+
+/** What it asks of a container. */
+export const containerSecurity = renderPart<k8s.SecurityContext>(
+  once("containerSecurity", containerSecurityPart.lines),
+);
 
 /** A port of a manifest: the L1 class only wraps the number. */
 export const port = (of: Expr<number> | number | string): k8s.IntOrString =>
@@ -51,19 +67,19 @@ export function resources(of: Ref<ChartValues["resources"]>): k8s.ResourceRequir
   };
 }
 
-/** Where a Pod of the chart runs: the hook follows the gateway. */
-export function placement(): Pick<
-  k8s.PodSpec,
-  "nodeSelector" | "tolerations" | "affinity" | "priorityClassName" | "imagePullSecrets"
-> {
-  return {
-    imagePullSecrets: unlessEmpty(values.imagePullSecrets) as k8s.LocalObjectReference[],
-    nodeSelector: unlessEmpty(values.nodeSelector),
-    tolerations: unlessEmpty(values.tolerations) as unknown as k8s.Toleration[],
-    affinity: unlessEmpty(values.affinity) as k8s.Affinity,
-    priorityClassName: unlessEmpty(values.priorityClassName),
-  };
-}
+/** As whom a Pod of the chart runs, and where: the hook follows the gateway. */
+const podSettings = {
+  securityContext: podSecurity,
+  imagePullSecrets: unlessEmpty(values.imagePullSecrets) as k8s.LocalObjectReference[],
+  nodeSelector: unlessEmpty(values.nodeSelector),
+  tolerations: unlessEmpty(values.tolerations) as unknown as k8s.Toleration[],
+  affinity: unlessEmpty(values.affinity) as k8s.Affinity,
+  priorityClassName: unlessEmpty(values.priorityClassName),
+} satisfies Partial<k8s.PodSpec>;
+const podPart = new Part("openshell.pod", podSettings);
+export const pod: Partial<k8s.PodSpec> = inserted(once("pod", podPart.lines));
+
+export const podParts = [podPart, containerSecurityPart];
 
 /** A Secret, or some of its keys, as a volume, readable by the Pod's group. */
 export function secretVolume(name: string, secretName: Expr<string>, keys?: readonly string[]): k8s.Volume {

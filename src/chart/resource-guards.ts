@@ -1,5 +1,5 @@
 /** Requests above their limits: what the API server, or the gateway at its start, would refuse only when the release is on its way. */
-import { defaultSettings, minimumWorkloadMemory } from "../config/index.ts";
+import { minimumWorkloadMemory } from "../config/index.ts";
 import { values } from "./_values.ts";
 import { effective } from "./gateway-toml.ts";
 import {
@@ -12,11 +12,8 @@ import {
   guard,
   Helper,
   type Input,
-  orElse,
   output,
-  run,
   text,
-  type Variable,
   variable,
   when,
 } from "./layer/index.ts";
@@ -33,11 +30,23 @@ const factors = {
   ...powers(1024, ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]),
 };
 
-/** A quantity as a number: `mulf` counts in decimals, so that 100m and 0.1 are the same. */
+/**
+ * A quantity as a number: `mulf` counts in decimals, so that 100m and 0.1 are the same. What is left of it without digits is its suffix, or
+ * the e of an exponent, after which there are digits.
+ */
 export const quantityHelper = new Helper("openshell.quantity", () => {
   const quantity = argument<string>();
-  const suffix = call<string>("regexFind", "([numkMGTPE]|[KMGTPE]i)$", quantity);
-  return [output(call("mulf", call("trimSuffix", suffix, quantity), orElse(call("get", factors, suffix), "1")))];
+  const suffix = variable<string>("suffix", call("trimAll", "0123456789.+-", quantity));
+  const factor = variable<string>("factor", call("get", factors, suffix));
+  return [
+    suffix.declaration,
+    factor.declaration,
+    when(
+      and(factor, call("hasSuffix", suffix, quantity)),
+      [output(call("mulf", call("trimSuffix", suffix, quantity), factor))],
+      [output(call("mulf", quantity, "1"))],
+    ),
+  ];
 });
 
 /** Whether one quantity is above another. */
@@ -64,37 +73,18 @@ function refuseAboveLimit(name: string, requests: Expr<Quantities>, limits: Expr
   ];
 }
 
-/** A setting's quantities over its defaults, key by key. Sprig's own merges would take "", which removes a default, for nothing said. */
-function merged(name: string, setting: string, defaults: Quantities): { table: Variable<Quantities>; block: Block } {
-  const table = variable<Quantities>(name, { ...defaults });
-  return {
-    table,
-    block: [
-      table.declaration,
-      forEach<string, string>(effective<Quantities>(setting), (quantity, key) => [
-        run(call("set", table, key, quantity)),
-      ]),
-    ],
-  };
-}
-
 const driver = "openshell.drivers.kubernetes";
-const { kubernetes } = defaultSettings();
 
 export const refuseResources: Block = [
   ...refuseAboveLimit("resources", values.resources.requests, values.resources.limits),
   ...refuseAboveLimit("pkiInitJob.resources", values.pkiInitJob.resources.requests, values.pkiInitJob.resources.limits),
   ...(["supervisor_resources", "workload_resources"] as const).flatMap((pod) => {
-    const [requests, limits] = (["requests", "limits"] as const).map((part) =>
-      merged(part, `${driver}.${pod}.${part}`, kubernetes[pod][part]),
-    );
-    if (requests === undefined || limits === undefined) return [];
+    const requests = effective<Quantities>(`${driver}.${pod}.requests`);
+    const limits = effective<Quantities>(`${driver}.${pod}.limits`);
     const name = `gatewayConfig: ${driver}.${pod}`;
-    const memory = isSaid(limits.table, "memory");
+    const memory = isSaid(limits, "memory");
     return [
-      ...requests.block,
-      ...limits.block,
-      ...refuseAboveLimit(name, requests.table, limits.table),
+      ...refuseAboveLimit(name, requests, limits),
       ...(pod === "supervisor_resources"
         ? []
         : [

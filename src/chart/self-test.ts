@@ -19,7 +19,7 @@ import {
   when,
 } from "./layer/index.ts";
 import { fullname, names, objectLabels, sandboxNamespace, secretName, secrets, selectorLabels } from "./names.ts";
-import { containerSecurity, placement, podSecurity, port, resources } from "./pods.ts";
+import { containerSecurity, pod, port, resources } from "./pods.ts";
 
 const namespace = render(helm.releaseNamespace);
 const authority = "/etc/openshell-tls/authority";
@@ -100,8 +100,7 @@ export class GatewaySelfTest extends Construct {
           automountServiceAccountToken: asGateway,
           enableServiceLinks: false,
           activeDeadlineSeconds: 120,
-          securityContext: podSecurity,
-          ...placement(),
+          ...pod,
           containers: [
             {
               name: "selftest",

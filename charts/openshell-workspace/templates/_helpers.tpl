@@ -11,14 +11,35 @@
 {{- end -}}
 {{- end }}
 
+{{- define "openshell-workspace.overlay" }}
+{{- range $key0, $item0 := $.given -}}
+  {{- if hasKey $.tables $key0 -}}
+    {{- include "openshell-workspace.overlay" (dict "onto" (get $.onto $key0) "given" $item0 "tables" (get $.tables $key0)) -}}
+  {{- else -}}
+    {{- if not (kindIs "invalid" $item0) -}}
+      {{- $_ := set $.onto $key0 $item0 -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- define "openshell-workspace.prepare" }}
 {{- if not (hasKey $ "v") -}}
-  {{- $_ := set $ "v" (dict) -}}
-  {{- $_ := set $.v "commonLabels" (dig "commonLabels" (dict) $.Values.AsMap) -}}
-  {{- $_ := set $.v "serviceAccount" (dict "name" (dig "serviceAccount" "name" "openshell-sandbox" $.Values.AsMap) "annotations" (dig "serviceAccount" "annotations" (dict) $.Values.AsMap) "create" (dig "serviceAccount" "create" true $.Values.AsMap)) -}}
-  {{- $_ := set $.v "gateway" (dict "id" (dig "gateway" "id" "openshell" $.Values.AsMap) "serviceAccount" (dict "name" (dig "gateway" "serviceAccount" "name" "openshell" $.Values.AsMap) "namespace" (dig "gateway" "serviceAccount" "namespace" "openshell" $.Values.AsMap))) -}}
-  {{- $_ := set $.v "rbac" (dict "create" (dig "rbac" "create" true $.Values.AsMap) "ownRole" (dig "rbac" "ownRole" false $.Values.AsMap)) -}}
-  {{- $_ := set $.v "resourceQuota" (dict "maxRunningSandboxes" (dig "resourceQuota" "maxRunningSandboxes" 0 $.Values.AsMap) "hard" (dig "resourceQuota" "hard" (dict) $.Values.AsMap) "enabled" (dig "resourceQuota" "enabled" false $.Values.AsMap)) -}}
-  {{- $_ := set $.v "limitRange" (dict "default" (dig "limitRange" "default" (dict) $.Values.AsMap) "defaultRequest" (dig "limitRange" "defaultRequest" (dict) $.Values.AsMap) "min" (dig "limitRange" "min" (dict) $.Values.AsMap) "max" (dig "limitRange" "max" (dict) $.Values.AsMap) "enabled" (dig "limitRange" "enabled" false $.Values.AsMap)) -}}
+  {{- $_ := set $ "v" (fromJson `{
+    "global": {},
+    "gateway": {"id":"openshell","serviceAccount":{"name":"openshell","namespace":"openshell"}},
+    "serviceAccount": {"create":true,"name":"openshell-sandbox","annotations":{}},
+    "rbac": {"create":true,"ownRole":false},
+    "resourceQuota": {"enabled":false,"maxRunningSandboxes":0,"hard":{}},
+    "limitRange": {"enabled":false,"default":{},"defaultRequest":{},"min":{},"max":{}},
+    "commonLabels": {}
+  }`) -}}
+  {{- include "openshell-workspace.overlay" (dict "onto" $.v "given" $.Values.AsMap "tables" (fromJson `{
+    "serviceAccount": {},
+    "gateway": {"serviceAccount":{}},
+    "rbac": {},
+    "resourceQuota": {},
+    "limitRange": {}
+  }`)) -}}
 {{- end -}}
 {{- end }}

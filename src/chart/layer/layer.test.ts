@@ -1,6 +1,8 @@
 import { App, Chart } from "cdk8s";
 import { describe, expect, it } from "vitest";
 import {
+  and,
+  call,
   choose,
   type Expr,
   each,
@@ -13,15 +15,21 @@ import {
   HelmObject,
   Helper,
   helm,
+  inserted,
   more,
   not,
   optional,
+  or,
   orElse,
   output,
+  Part,
   printBlock,
+  printCondition,
   printExpression,
+  printObjects,
   render,
   renderLines,
+  renderPart,
   text,
   valueReferences,
   variable,
@@ -29,7 +37,7 @@ import {
   write,
 } from "./index.ts";
 
-const { values, used } = valueReferences("test.prepare", {
+const { values, used } = valueReferences("test", {
   gateway: { replicas: 1, name: "x", flag: false },
   list: [] as string[],
   labels: {} as Record<string, string>,
@@ -37,12 +45,13 @@ const { values, used } = valueReferences("test.prepare", {
 
 function print(manifest: Record<string, unknown>, condition?: Expr<unknown>): string {
   const chart = new Chart(new App(), "test");
-  return new HelmObject(chart, "object", {
+  const object = new HelmObject(chart, "object", {
     apiVersion: "v1",
     kind: "Test",
     manifest: { metadata: { name: "test" }, ...manifest },
     ...(condition === undefined ? {} : { when: condition }),
-  }).print();
+  });
+  return printObjects([object]);
 }
 
 const body = (manifest: Record<string, unknown>) => print(manifest).split("  name: test\n")[1];
@@ -83,6 +92,28 @@ describe("an expression", () => {
     expect(printExpression(more(values.gateway.replicas, 1))).toBe("gt (int64 $.v.gateway.replicas) 1");
   });
 
+  it("in a text has what is known now, and a text, in one format", () => {
+    const name = text`${helm.releaseName}-${"50%"}`;
+    expect(printExpression(text`${name}.${helm.releaseNamespace}:${80}`)).toBe(
+      'printf "%v-50%%.%v:80" $.Release.Name $.Release.Namespace',
+    );
+    expect(printExpression(text`${"a"}-${1}%`)).toBe('"a-1%"');
+  });
+
+  it("is no longer than what it decides", () => {
+    const [flag, list] = [values.gateway.flag, values.list];
+    expect(printExpression(and(true, flag, and(list, or(false, helm.releaseName))))).toBe(
+      "and $.v.gateway.flag $.v.list $.Release.Name",
+    );
+    expect(printExpression(choose(and(equal(list, list), not(flag)), "a", "b"))).toBe(
+      'ternary "a" "b" (and (eq $.v.list $.v.list) (not $.v.gateway.flag))',
+    );
+    const isSaid = not(call("empty", list));
+    expect(printExpression(and(flag, isSaid))).toBe("and $.v.gateway.flag (not (empty $.v.list))");
+    expect(printCondition(and(flag, isSaid))).toBe("and $.v.gateway.flag $.v.list");
+    expect(printCondition(not(or(isSaid, flag)))).toBe("not (or $.v.list $.v.gateway.flag)");
+  });
+
   it("prints a whole number in a text through toJson, never as 8e+06", () => {
     expect(printExpression(text`port ${values.gateway.replicas}`)).toBe(
       'printf "port %v" (toJson $.v.gateway.replicas)',
@@ -119,7 +150,33 @@ describe("a manifest", () => {
     expect(body({ a: { ...entries(values.labels), b: 1 } })).toBe(
       "a:\n{{- range $key, $value := $.v.labels }}\n  {{ toJson $key }}: {{ toJson $value }}\n{{- end }}\n  b: 1\n",
     );
+    expect(body({ a: renderPart(values.gateway.name), b: { ...inserted(values.gateway.name), c: 1 } })).toBe(
+      "a:\n{{ indent 2 $.v.gateway.name }}\nb:\n{{ indent 2 $.v.gateway.name }}\n  c: 1\n",
+    );
     expect(body({ a: renderLines(values.gateway.name) })).toBe("a: |\n{{ indent 2 $.v.gateway.name }}\n");
+  });
+
+  it("may have parts that many have, printed without indent", () => {
+    const part = new Part("part", { ...entries(values.labels), a: { b: 1 } });
+    expect(part.print()).toBe(
+      '{{- define "part" }}\n{{- range $key, $value := $.v.labels }}\n{{ toJson $key }}: {{ toJson $value }}\n{{- end }}\na:\n  b: 1\n{{- end }}\n',
+    );
+    expect(new Part("list", ["a", optional(values.gateway.flag, "b")]).print()).toBe(
+      '{{- define "list" }}\n- a\n{{- if $.v.gateway.flag }}\n- b\n{{- end }}\n{{- end }}\n',
+    );
+    expect(printExpression(part.lines)).toBe('trim (include "part" $)');
+  });
+
+  it("shares its condition with its neighbours", () => {
+    const chart = new Chart(new App(), "test");
+    const conditions = [values.gateway.flag, values.gateway.flag, undefined, values.gateway.flag];
+    const objects = conditions.map((condition, index) => {
+      const props = { apiVersion: "v1", kind: "Test", manifest: { metadata: { name: "a" } } };
+      return new HelmObject(chart, String(index), condition === undefined ? props : { ...props, when: condition });
+    });
+    const one = "---\napiVersion: v1\nkind: Test\nmetadata:\n  name: a\n";
+    const start = "{{- if $.v.gateway.flag }}\n";
+    expect(printObjects(objects)).toBe(`${start}${one}${one}{{- end }}\n${one}${start}${one}{{- end }}\n`);
   });
 
   it("is wrapped as a whole when it is conditional", () => {
@@ -158,17 +215,31 @@ describe("statements", () => {
 });
 
 describe("what all templates share", () => {
-  it("is worked out by the first of them: each value with its default, and what is made of them", () => {
-    const other = valueReferences("other.prepare", { gateway: { replicas: 1, name: "x" }, list: [] as string[] });
+  it("is worked out by the first of them: the values over their defaults, and what is made of them", () => {
+    const other = valueReferences("other", { gateway: { replicas: 1, name: "`" }, labels: {} });
     const sum = variable<number>("sum", 0);
-    const shared = other.once("sum", sum, [sum.declaration, sum.assign(other.values.gateway.replicas)]);
-    printExpression(other.values.list);
-    printExpression(other.values.gateway.name);
-    expect(other.helper.print()).toBe(`{{- define "other.prepare" }}
+    const shared = other.once("sum", sum, () => [sum.declaration, sum.assign(other.values.gateway.replicas)]);
+    printExpression(other.values.labels);
+    expect(other.helpers.map((helper) => helper.print()).join("")).toBe(`{{- define "other.overlay" }}
+{{- range $key0, $item0 := $.given -}}
+  {{- if hasKey $.tables $key0 -}}
+    {{- include "other.overlay" (dict "onto" (get $.onto $key0) "given" $item0 "tables" (get $.tables $key0)) -}}
+  {{- else -}}
+    {{- if not (kindIs "invalid" $item0) -}}
+      {{- $_ := set $.onto $key0 $item0 -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- end }}
+{{- define "other.prepare" }}
 {{- if not (hasKey $ "v") -}}
-  {{- $_ := set $ "v" (dict) -}}
-  {{- $_ := set $.v "list" (dig "list" (list) $.Values.AsMap) -}}
-  {{- $_ := set $.v "gateway" (dict "name" (dig "gateway" "name" "x" $.Values.AsMap) "replicas" (dig "gateway" "replicas" 1 $.Values.AsMap)) -}}
+  {{- $_ := set $ "v" (fromJson \`{
+    "gateway": {"replicas":1,"name":"\\u0060"},
+    "labels": {}
+  }\`) -}}
+  {{- include "other.overlay" (dict "onto" $.v "given" $.Values.AsMap "tables" (fromJson \`{
+    "gateway": {}
+  }\`)) -}}
   {{- $sum := 0 -}}
   {{- $sum = $.v.gateway.replicas -}}
   {{- $_ := set $ "sum" $sum -}}
@@ -177,12 +248,5 @@ describe("what all templates share", () => {
 `);
     expect(printExpression(shared)).toBe("$.sum");
     expect(printBlock([other.prepare], true)).toBe('\n{{- include "other.prepare" $ -}}');
-  });
-
-  it("has no value of which a part is read and the whole too", () => {
-    const other = valueReferences("other.prepare", { gateway: { replicas: 1 } });
-    printExpression(other.values.gateway);
-    printExpression(other.values.gateway.replicas);
-    expect(() => other.helper.print()).toThrow("values.gateway.replicas and what it is in are both read as a whole");
   });
 });

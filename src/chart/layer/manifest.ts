@@ -1,7 +1,7 @@
 /** Manifests with Helm expressions in them, and their printing as template text. */
 import { ApiObject } from "cdk8s";
 import type { Construct } from "constructs";
-import { call, type Expr, expression, type Input, printExpression, toJson } from "./expression.ts";
+import { call, type Expr, expression, type Input, printCondition, printExpression, toJson } from "./expression.ts";
 import { escapeText } from "./statements.ts";
 
 const slots: Slot[] = [];
@@ -10,6 +10,7 @@ const mark = "\u0001";
 type Slot =
   | { readonly kind: "expression"; readonly value: Input<unknown> }
   | { readonly kind: "lines"; readonly value: Input<string> }
+  | { readonly kind: "part"; readonly text: Input<string> }
   | { readonly kind: "optional"; readonly when: Input<unknown>; readonly value: unknown }
   | { readonly kind: "choice"; readonly when: Input<unknown>; readonly yes: unknown; readonly no: unknown }
   | { readonly kind: "entries"; readonly of: Input<unknown> }
@@ -33,6 +34,16 @@ export function render<T>(value: Expr<T>): T {
 /** A text of printable lines, the last one ended, as a literal block: for what people read in `helm get manifest` and in a diff. */
 export function renderLines(value: Expr<string>): string {
   return place({ kind: "lines", value });
+}
+
+/** A map or list that a `Part` printed: as a whole value, or `inserted` among the fields of another map. */
+export function renderPart<T extends object>(text: Expr<string>): T {
+  return place({ kind: "part", text }) as unknown as T;
+}
+
+/** Spread into a map: the fields that a `Part` printed. */
+export function inserted(text: Expr<string>): Record<string, never> {
+  return { [place({ kind: "part", text })]: undefined as never };
 }
 
 /** A field or list entry that is there only when a condition holds. */
@@ -64,6 +75,27 @@ export interface HelmObjectProps<Manifest> {
   readonly when?: Input<unknown>;
 }
 
+/** Fields or entries that many manifests have, as a named template: what they are is worked out once, and each manifest indents them. */
+export class Part {
+  readonly name: string;
+  readonly #content: object;
+
+  constructor(name: string, content: object) {
+    this.name = name;
+    this.#content = content;
+  }
+
+  /** Its lines, not indented, the last one not ended. */
+  get lines(): Expr<string> {
+    return call("trim", call("include", this.name, expression({ kind: "variable", name: "" })));
+  }
+
+  print(): string {
+    const body = Array.isArray(this.#content) ? printList(this.#content, 0) : printMap(this.#content, 0);
+    return `{{- define ${JSON.stringify(this.name)} }}\n${body}{{- end }}\n`;
+  }
+}
+
 /** The least that a manifest has: what kinds without an L1 type extend. */
 export interface Manifest {
   readonly metadata: {
@@ -87,12 +119,29 @@ export class HelmObject<Manifest extends { readonly metadata?: { readonly name?:
     this.#props = props;
   }
 
-  /** The object as template text. */
-  print(): string {
-    const { apiVersion, kind, manifest, when } = this.#props;
-    const body = printMap({ apiVersion, kind, ...manifest }, 0);
-    return when === undefined ? `---\n${body}` : `{{- if ${printExpression(when)} }}\n---\n${body}{{- end }}\n`;
+  /** When it is rendered, as it stands after `if`; undefined: always. */
+  get condition(): string | undefined {
+    return this.#props.when === undefined ? undefined : printCondition(this.#props.when);
   }
+
+  /** The object as template text, whatever its condition. */
+  print(): string {
+    const { apiVersion, kind, manifest } = this.#props;
+    return `---\n${printMap({ apiVersion, kind, ...manifest }, 0)}`;
+  }
+}
+
+/** The objects of one file. Neighbours that are rendered under the same condition share it. */
+export function printObjects(objects: readonly HelmObject<object>[]): string {
+  return objects
+    .map((object, index) => {
+      const { condition } = object;
+      const [before, after] = [objects[index - 1], objects[index + 1]];
+      if (condition === undefined) return object.print();
+      const start = before?.condition === condition ? "" : `{{- if ${condition} }}\n`;
+      return `${start}${object.print()}${after?.condition === condition ? "" : "{{- end }}\n"}`;
+    })
+    .join("");
 }
 
 /** cdk8s answers `instanceof` for every ApiObject, whatever its class: so this asks for what makes an object ours. */
@@ -114,7 +163,8 @@ function printMap(map: object, depth: number): string {
 }
 
 function printSpread(slot: Slot, depth: number): string {
-  if (slot.kind !== "entries") throw new Error("only entries() can be spread into a map");
+  if (slot.kind === "part") return printPart(slot.text, depth);
+  if (slot.kind !== "entries") throw new Error("only entries() and inserted() can be spread into a map");
   const [key, value] = [
     expression<string>({ kind: "variable", name: "key" }),
     expression({ kind: "variable", name: "value" }),
@@ -131,16 +181,26 @@ function printEntry(prefix: string, value: unknown, depth: number): string {
     case "expression":
       return `${prefix} ${printOutput(slot.value)}\n`;
     case "lines":
-      return `${prefix} |\n{{ ${printExpression(call("indent", indent(depth + 1).length, slot.value))} }}\n`;
+      return `${prefix} |\n${printPart(slot.value, depth + 1)}`;
+    case "part":
+      return `${prefix}\n${printPart(slot.text, depth + 1)}`;
     case "optional":
-      return `{{- if ${printExpression(slot.when)} }}\n${printEntry(prefix, slot.value, depth)}{{- end }}\n`;
+      return `{{- if ${printCondition(slot.when)} }}\n${printEntry(prefix, slot.value, depth)}{{- end }}\n`;
     case "choice":
-      return `{{- if ${printExpression(slot.when)} }}\n${printEntry(prefix, slot.yes, depth)}{{- else }}\n${printEntry(prefix, slot.no, depth)}{{- end }}\n`;
+      return `{{- if ${printCondition(slot.when)} }}\n${printEntry(prefix, slot.yes, depth)}{{- else }}\n${printEntry(prefix, slot.no, depth)}{{- end }}\n`;
     case "loop":
       return printLoop(prefix, slot, depth);
     case "entries":
       throw new Error("entries() belongs into a map: { ...entries(values.labels) }");
   }
+}
+
+function printPart(text: Input<string>, depth: number): string {
+  return `{{ ${printExpression(depth === 0 ? text : call("indent", indent(depth).length, text))} }}\n`;
+}
+
+function printList(list: readonly unknown[], depth: number): string {
+  return list.map((entry) => printEntry(`${indent(depth)}-`, entry, depth)).join("");
 }
 
 function printLoop(prefix: string, slot: Slot & { kind: "loop" }, depth: number): string {
@@ -152,8 +212,7 @@ function printLoop(prefix: string, slot: Slot & { kind: "loop" }, depth: number)
 function printPlain(prefix: string, value: unknown, depth: number): string {
   if (Array.isArray(value)) {
     if (value.length === 0) return `${prefix} []\n`;
-    const list = value.map((entry) => printEntry(`${indent(depth + 1)}-`, entry, depth + 1)).join("");
-    return `${prefix}\n${list}`;
+    return `${prefix}\n${printList(value, depth + 1)}`;
   }
   if (typeof value === "object" && value !== null) {
     if (Object.keys(value).length === 0) return `${prefix} {}\n`;

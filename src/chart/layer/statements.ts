@@ -1,5 +1,5 @@
 /** Template statements as values: what helpers, guards and NOTES are made of. */
-import { call, type Expr, expression, type Input, printExpression } from "./expression.ts";
+import { call, type Expr, expression, type Input, printCondition, printExpression } from "./expression.ts";
 
 export type Statement =
   | { readonly kind: "text"; readonly value: string }
@@ -49,8 +49,9 @@ export function forEach<K, V>(over: Input<unknown>, body: (item: Expr<V>, key: E
   return { kind: "range", over, body: (item, key) => body(item as Expr<V>, key as Expr<K>) };
 }
 
-/** What the template was called with: the root, or the argument of `include`. `$` and not the dot, which a loop moves. */
-export const argument = <T>(): Expr<T> => expression({ kind: "variable", name: "" });
+/** What the template was called with, the root or the argument of `include`, or a field of it. `$` and not the dot, which a loop moves. */
+export const argument = <T>(field?: string): Expr<T> =>
+  expression(field === undefined ? { kind: "variable", name: "" } : { kind: "root", path: field });
 
 /** A value whose effect matters and whose result does not: `set`, `unset`, `append`. */
 export const run = (value: Expr<unknown>): Statement => ({ kind: "set", name: "_", value });
@@ -99,7 +100,7 @@ export function printBlock(block: Block, tight: boolean, depth = 0): string {
             statement.otherwise.length > 0
               ? `${action("else")}${printBlock(statement.otherwise, tight, depth + 1)}`
               : "";
-          return `${action(`if ${printExpression(statement.when)}`)}${printBlock(statement.then, tight, depth + 1)}${otherwise}${action("end")}`;
+          return `${action(`if ${printCondition(statement.when)}`)}${printBlock(statement.then, tight, depth + 1)}${otherwise}${action("end")}`;
         }
         case "range": {
           const [key, item] = [`key${depth}`, `item${depth}`];

@@ -1,5 +1,5 @@
-import { call, type Expr, expression, isExpression, type Node, nodeSymbol, not } from "./expression.ts";
-import { argument, type Block, Helper, output, printBlock, run, type Statement, when } from "./statements.ts";
+import { call, type Expr, expression, type Input, json, type Node, nodeSymbol, not } from "./expression.ts";
+import { argument, type Block, forEach, Helper, output, printBlock, run, type Statement, when } from "./statements.ts";
 
 /** A reference to a value of values.yaml, and, below it, to the values inside. What is not in the schema does not compile. */
 export type Ref<T> = Expr<T> &
@@ -18,28 +18,30 @@ export interface Values<T> {
   used(): ReadonlySet<string>;
   /**
    * Something that many templates read and that is worked out once in a rendering, before all of them: Helm gives the templates of a chart
-   * one root, and it is kept there as `$.<name>`. What it needs is declared before it.
+   * one root, and it is kept there as `$.<name>`. What it needs is declared before it; as a function, when the templates have been printed.
    */
-  once<V>(name: string, value: Expr<V>, block?: Block): Expr<V>;
+  once<V>(name: string, value: Expr<V>, block?: Block | (() => Block)): Expr<V>;
+  /** Puts what is given over what is there, in the tables whose paths these are key by key. What is null is not given. */
+  overlay(onto: Input<object>, given: Input<object>, paths: Iterable<readonly string[]>): Statement;
   /** Stands at the head of every file that refers to any of it. */
   readonly prepare: Statement;
-  /** Declares what `prepare` does. It is printed last: it reads what the others were seen to refer to. */
-  readonly helper: Helper;
+  /** Declare what `prepare` does. They are printed last: they read what the others were seen to refer to. */
+  readonly helpers: readonly Helper[];
 }
 
 /**
- * References to every value. Each is read from the release once in a rendering, as `dig "a" "b" <default> $.Values.AsMap`: absent, null and
+ * References to every value, as `$.v.a.b`. They are read from the release once in a rendering, its values over the defaults: absent, null and
  * reused values give the default, and false, 0 and "" survive (`.Values.a.b` fails on a missing parent, and `default` would turn false into
- * true). From then on it is `$.v.a.b`.
+ * true).
  */
-export function valueReferences<T extends object>(name: string, defaults: T): Values<T> {
-  const used = new Map<string, Use>();
-  const shared: Statement[] = [];
+export function valueReferences<T extends object>(chart: string, defaults: T): Values<T> {
+  const used = new Map<string, readonly string[]>();
+  const shared: (() => Block)[] = [];
   const root = argument<Record<string, unknown>>();
   const reference = (path: readonly string[], fallback: unknown): unknown => {
     const target = {
       get [nodeSymbol](): Node {
-        used.set(path.join("."), { path, fallback });
+        used.set(path.join("."), path);
         return { kind: "value", path, fallback };
       },
     };
@@ -53,56 +55,66 @@ export function valueReferences<T extends object>(name: string, defaults: T): Va
       },
     });
   };
-  const helper = new Helper(name, () => {
+  const overlayHelper = overlayOf(`${chart}.overlay`);
+  const overlay: Values<T>["overlay"] = (onto, given, paths) =>
+    output(overlayHelper.include(call("dict", "onto", onto, "given", given, "tables", json(tablesOf(paths)))));
+  const prepareHelper = new Helper(`${chart}.prepare`, () => {
     // Printing records what it refers to, which has to be read before it.
-    printBlock(shared, true);
-    return [when(not(call("hasKey", root, "v")), [...readValues([...used.values()]), ...shared])];
+    printBlock(
+      shared.flatMap((block) => block()),
+      true,
+    );
+    const [given, all] = ["Values.AsMap", "v"].map((path) => expression<object>({ kind: "root", path }));
+    return [
+      when(not(call("hasKey", root, "v")), [
+        run(call("set", root, "v", json(defaults))),
+        overlay(all ?? {}, given ?? {}, used.values()),
+        ...shared.flatMap((block) => block()),
+      ]),
+    ];
   });
   return {
     values: reference([], defaults) as Ref<T>,
     used: () => new Set(used.keys()),
     once: (key, value, block = []) => {
-      shared.push(...block, run(call("set", root, key, value)));
+      shared.push(() => [...(typeof block === "function" ? block() : block), run(call("set", root, key, value))]);
       return expression({ kind: "root", path: key });
     },
-    prepare: output(helper.include()),
-    helper,
+    overlay,
+    prepare: output(prepareHelper.include()),
+    helpers: [overlayHelper, prepareHelper],
   };
 }
 
-interface Use {
-  readonly path: readonly string[];
-  readonly fallback: unknown;
+/** A template that puts `given` over `onto`, and descends where `tables` has the key. */
+function overlayOf(name: string): Helper {
+  const [onto, given, tables] = [argument("onto"), argument("given"), argument("tables")];
+  const helper: Helper = new Helper(name, () => [
+    forEach<string, unknown>(given, (value, key) => {
+      const at = (of: Expr<unknown>) => call("get", of, key);
+      const inside = call("dict", "onto", at(onto), "given", value, "tables", at(tables));
+      return [
+        when(
+          call("hasKey", tables, key),
+          [output(helper.include(inside))],
+          [when(not(call("kindIs", "invalid", value)), [run(call("set", onto, key, value))])],
+        ),
+      ];
+    }),
+  ]);
+  return helper;
 }
 
-interface Tree {
-  [key: string]: Tree | Expr<unknown>;
+interface Tables {
+  [key: string]: Tables;
 }
 
-/** Puts under `$.v` what some template reads; nothing below what is read as a whole. */
-function readValues(uses: readonly Use[]): Block {
-  const root = argument<Record<string, unknown>>();
-  const given = expression({ kind: "root", path: "Values.AsMap" });
-  const tree: Tree = {};
-  for (const { path, fallback } of uses.toSorted((left, right) => left.path.length - right.path.length)) {
-    let at = tree;
-    for (const step of path.slice(0, -1)) {
-      at[step] ??= {};
-      const next = at[step];
-      if (isExpression(next)) throw new Error(`values.${path.join(".")} and what it is in are both read as a whole`);
-      at = next;
-    }
-    at[path.at(-1) ?? ""] = call("dig", ...path, fallback, given);
+/** The tables on the way to each path, one in another. */
+function tablesOf(paths: Iterable<readonly string[]>): Tables {
+  const tables: Tables = {};
+  for (const path of paths) {
+    let at = tables;
+    for (const step of path.slice(0, -1)) at = at[step] ??= {};
   }
-  return [
-    run(call("set", root, "v", {})),
-    ...Object.entries(tree).map(([key, part]) =>
-      run(call("set", expression({ kind: "root", path: "v" }), key, printed(part))),
-    ),
-  ];
-}
-
-function printed(part: Tree | Expr<unknown>): Expr<unknown> {
-  if (isExpression(part)) return part;
-  return call("dict", ...Object.entries(part).flatMap(([key, inner]) => [key, printed(inner)]));
+  return tables;
 }

@@ -17,13 +17,14 @@ import {
   isHelmObject,
   output,
   printBlock,
+  printObjects,
   render,
   text,
 } from "../layer/index.ts";
 import { unlessEmpty } from "../pods.ts";
 import { ServiceAccount } from "../service-account.ts";
 import { jsonSchemaFile, valuesFile } from "../values-yaml.ts";
-import { prepare, prepareHelper, values, workspaceDefaults, workspaceValuesSchema } from "./values.ts";
+import { prepare, prepareHelpers, values, workspaceDefaults, workspaceValuesSchema } from "./values.ts";
 
 const namespace = render(helm.releaseNamespace);
 const apiGroup = "rbac.authorization.k8s.io";
@@ -135,9 +136,9 @@ export function synthesizeWorkspace(): ReadonlyMap<string, string> {
     const chart = new Chart(app, name);
     fill(chart);
     const objects = chart.node.findAll().filter(isHelmObject);
-    files.set(`templates/${name}.yaml`, head + objects.map((object) => object.print()).join(""));
+    files.set(`templates/${name}.yaml`, head + printObjects(objects));
   }
-  const helpers = [guards, prepareHelper].map((helper) => helper.print()).join("\n");
+  const helpers = [guards, ...prepareHelpers].map((helper) => helper.print()).join("\n");
   files.set("templates/_helpers.tpl", generated + helpers);
   return files;
 }

@@ -64,5 +64,5 @@ export const {
   used: usedWorkspaceValues,
   once,
   prepare,
-  helper: prepareHelper,
-} = valueReferences<WorkspaceValues>("openshell-workspace.prepare", workspaceDefaults);
+  helpers: prepareHelpers,
+} = valueReferences<WorkspaceValues>("openshell-workspace", workspaceDefaults);
