@@ -567,6 +567,20 @@ describe("a lost supervisor", () => {
     ]);
   });
 
+  test("one that ended where it was is deleted once the record names its successor, and not before", () => {
+    const ended = testPod("supervisor", record, { gated: false, status: { phase: "Succeeded" } });
+    const successor = testPod("supervisor", next, { gated: false, node: "b" });
+    const ofOld = planOf(testObserved(record, { workloads: [workload], supervisors: [ended, successor] })).actions;
+    expect(verbs(ofOld)).toEqual(["record"]);
+    const adopted = { ...next, supervisorUid: successor.metadata.uid };
+    const plannedFor = (...supervisors: Live<Pod>[]) =>
+      planOf(testObserved(adopted, { workloads: [workload], supervisors })).actions;
+    expect(plannedFor(ended, successor)).toMatchObject([
+      { do: "delete-pod", pod: { metadata: { name: ended.metadata.name } } },
+    ]);
+    expect(plannedFor(successor)).toEqual([]);
+  });
+
   describe("does not leave its workload unwatched", () => {
     const relabelled = {
       ...workload,

@@ -69,6 +69,15 @@ function supervisorsToDelete({ supervisors, cluster }: Observed): Action[] {
   return supervisors.filter((pod) => !isEnding(pod, cluster)).map((pod) => ({ do: "delete-pod", pod }));
 }
 
+/** Those of former sessions that ended where they were, as an eviction by a kubelet leaves them; their Secrets go with them. */
+function replacedSupervisors(observed: Observed, record: GenerationRecord): Action[] {
+  const { session } = record.generation;
+  const kept = [session, session + 1].map((one) => supervisorOf(observed, record, one));
+  return observed.supervisors
+    .filter((pod) => isTerminal(pod) && !isEnding(pod, observed.cluster) && !kept.includes(pod))
+    .map((pod) => ({ do: "delete-pod", pod }));
+}
+
 function stopped(record: GenerationRecord): GenerationRecord {
   return {
     ...record,
@@ -169,7 +178,11 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   // A workload that runs is watched and mended whatever its supervisor does meanwhile.
   const breach = breachWhileRunning(observed, record, workload, supervisor);
   if (breach !== undefined) return fail(breach);
-  const repairs = [...pointService(observed, record), ...changedLabels(observed, record, memory.gatewayId)];
+  const repairs = [
+    ...pointService(observed, record),
+    ...changedLabels(observed, record, memory.gatewayId),
+    ...replacedSupervisors(observed, record),
+  ];
   // Its supervisor ends with it, which is not what the sandbox ends of.
   if (awaitsLastPhase(workload)) return { actions: repairs, ...again(timeout.leftMs) };
 
