@@ -8,6 +8,7 @@ import {
   type Input,
   not,
   or,
+  type Refusal,
   type Statement,
   serves,
   text,
@@ -15,10 +16,7 @@ import {
 } from "./layer/index.ts";
 
 /** A combination of values that is refused, with one sentence that names the keys and the remedy. */
-export interface ChartGuard {
-  readonly refusedWhen: Expr<boolean>;
-  readonly sentence: string;
-}
+export type ChartGuard = Refusal;
 
 export const isEmpty = (value: Expr<unknown>) => call<boolean>("empty", value);
 

@@ -3,7 +3,7 @@ import { Construct } from "constructs";
 import { values } from "./_values.ts";
 import { files, mounts } from "./files.ts";
 import { gatewayToml } from "./gateway-toml.ts";
-import { images, pullPolicy } from "./images.ts";
+import { gatewayPullPolicy, images } from "./images.ts";
 import {
   and,
   call,
@@ -202,7 +202,7 @@ export class GatewayStatefulSet extends Construct {
     return {
       name: "gateway",
       image: render(images.gateway),
-      imagePullPolicy: render(pullPolicy(values.gateway.image)),
+      imagePullPolicy: render(gatewayPullPolicy),
       args: ["serve", "--config", mounts.config, "--db-url", files.database],
       ports: [
         { name: "grpc", containerPort: render(values.service.port), protocol: "TCP" },

@@ -10,7 +10,7 @@ import {
   call,
   type Expr,
   equal,
-  guard,
+  guards,
   Helper,
   more,
   not,
@@ -136,9 +136,10 @@ export function conditionOn(setting: (key: string) => Expr<unknown>, condition: 
   return "all" in condition ? and(...parts) : or(...parts);
 }
 
-const settingGuards: Block = settingRules.map(({ refusedWhen, keys, sentence }) =>
-  guard(conditionOn(effective, refusedWhen), `gatewayConfig: ${keys[0]}: ${sentence}`),
-);
+const settingGuards: readonly ChartGuard[] = settingRules.map(({ refusedWhen, keys, sentence }) => ({
+  refusedWhen: conditionOn(effective, refusedWhen),
+  sentence: `gatewayConfig: ${keys[0]}: ${sentence}`,
+}));
 
 const allGuards = [...chartGuards, ...pkiGuards, ...certManagerGuards, ...routeGuards, ...sandboxGuards];
 
@@ -146,10 +147,10 @@ const allGuards = [...chartGuards, ...pkiGuards, ...certManagerGuards, ...routeG
 export const guardSentences: readonly string[] = allGuards.map(({ sentence }) => sentence);
 
 const guardsHelper = new Helper("openshell.guards", () => [
-  ...allGuards.map(({ refusedWhen, sentence }) => guard(refusedWhen, sentence)),
+  ...guards(allGuards),
   ...collisions,
   ...refuseResources,
-  ...settingGuards,
+  ...guards(settingGuards),
 ]);
 
 /** Output nothing, or stop the rendering. Every install renders it, because the StatefulSet includes it. */

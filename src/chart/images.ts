@@ -56,3 +56,5 @@ export const images = {
 export function pullPolicy(of: ImageValues): Expr<string> {
   return orElse(of.pullPolicy, values.global.image.pullPolicy);
 }
+
+export const gatewayPullPolicy = once("gatewayPullPolicy", pullPolicy(values.gateway.image));

@@ -8,6 +8,7 @@ import {
   choose,
   type Expr,
   entries,
+  fieldOf,
   helm,
   type Input,
   inserted,
@@ -53,8 +54,11 @@ export const names = {
   certManagerClient: derived("client-cert"),
   driver: derived("driver"),
   clusterRole: text`${fullname}-driver-${helm.releaseNamespace}`,
-  gatewayServiceAccount: serviceAccountName(values.serviceAccount, fullname),
-  sandboxServiceAccount: serviceAccountName(values.sandboxServiceAccount, derived("sandbox")),
+  gatewayServiceAccount: once("serviceAccount", serviceAccountName(values.serviceAccount, fullname)),
+  sandboxServiceAccount: once(
+    "sandboxServiceAccount",
+    serviceAccountName(values.sandboxServiceAccount, derived("sandbox")),
+  ),
   clientTlsSecret: choose(values.certManager.enabled, derived("client-cert"), derived("client-tls")),
 } as const;
 
@@ -111,7 +115,8 @@ export const externalDnsNames: readonly Expr<readonly string[]>[] = [
   choose(values.openshiftRoute.enabled, call("list", values.openshiftRoute.host), []),
 ];
 
-export type Component = "gateway" | "pki" | "sandbox" | "test" | "test-fence";
+const components = ["gateway", "pki", "sandbox", "test", "test-fence"] as const;
+export type Component = (typeof components)[number];
 
 const instanceLabels = {
   "app.kubernetes.io/name": "openshell",
@@ -123,25 +128,29 @@ export function selectorLabels(component: Component): Record<string, string> {
   return { ...instanceLabels, "app.kubernetes.io/component": component };
 }
 
-const commonLabels = new Part("openshell.labels.common", { ...entries(values.commonLabels), ...instanceLabels });
-const versionLabels = new Part("openshell.labels.version", {
+const commonPart = new Part("openshell.labels.common", { ...entries(values.commonLabels), ...instanceLabels });
+const versionLabels = {
   "app.kubernetes.io/version": render(helm.appVersion),
   "app.kubernetes.io/managed-by": render(helm.releaseService),
   "helm.sh/chart": render(text`${helm.chartName}-${call<string>("replace", "+", "_", helm.chartVersion)}`),
-});
-const [commonLines, versionLines] = [
-  once("commonLabels", commonLabels.lines),
-  once("versionLabels", versionLabels.lines),
-];
-export const labelParts = [commonLabels, versionLabels];
+};
+const versionPart = new Part("openshell.labels.version", versionLabels);
+export const labelParts = [commonPart, versionPart];
+
+const [common, version] = [variable("common", commonPart.lines), variable("version", versionPart.lines)];
+const labelsOf = (component: Component) => text`${common}\napp.kubernetes.io/component: ${component}\n${version}`;
+const keyOf = (component: Component) => component.replace("-f", "F");
+const all = once<unknown>("labels", call("dict", ...components.flatMap((each) => [keyOf(each), labelsOf(each)])), [
+  common.declaration,
+  version.declaration,
+]);
 
 /** Labels of an object: its own before those of all objects. */
 export function objectLabels(component: Component, own?: Expr<Record<string, string>>): Record<string, string> {
+  if (own === undefined) return inserted(fieldOf(all, keyOf(component)));
   return {
-    ...(own === undefined
-      ? inserted(commonLines)
-      : { ...entries(call("merge", {}, own, values.commonLabels)), ...instanceLabels }),
-    "app.kubernetes.io/component": component,
-    ...inserted(versionLines),
+    ...entries(call("merge", {}, own, values.commonLabels)),
+    ...selectorLabels(component),
+    ...versionLabels,
   };
 }

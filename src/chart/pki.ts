@@ -3,7 +3,7 @@ import { Construct } from "constructs";
 import { type ChartGuard, isEmpty } from "./_guard.ts";
 import { once, values } from "./_values.ts";
 import { effective } from "./gateway-toml.ts";
-import { images, pullPolicy } from "./images.ts";
+import { gatewayPullPolicy, images } from "./images.ts";
 import {
   and,
   call,
@@ -165,7 +165,7 @@ function jobSpec(serviceAccount: Expr<string>): k8s.JobSpec {
           {
             name: "pki",
             image: render(images.gateway),
-            imagePullPolicy: render(pullPolicy(values.gateway.image)),
+            imagePullPolicy: render(gatewayPullPolicy),
             args: renderPart<string[]>(convergeArgs),
             resources: resources(values.pkiInitJob.resources),
             securityContext: containerSecurity,

@@ -2,7 +2,7 @@ import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
 import { once, values } from "./_values.ts";
 import { effective, gatewayId } from "./gateway-toml.ts";
-import { images, pullPolicy } from "./images.ts";
+import { gatewayPullPolicy, images } from "./images.ts";
 import {
   and,
   call,
@@ -105,7 +105,7 @@ export class GatewaySelfTest extends Construct {
             {
               name: "selftest",
               image: render(images.gateway),
-              imagePullPolicy: render(pullPolicy(values.gateway.image)),
+              imagePullPolicy: render(gatewayPullPolicy),
               args: [
                 "selftest",
                 render(text`--endpoint=${service}:${values.service.port}`),

@@ -12,12 +12,15 @@
 {{- end }}
 
 {{- define "openshell-workspace.overlay" }}
+{{- $onto := $.onto -}}
+{{- $tables := $.tables -}}
 {{- range $key0, $item0 := $.given -}}
-  {{- if hasKey $.tables $key0 -}}
-    {{- include "openshell-workspace.overlay" (dict "onto" (get $.onto $key0) "given" $item0 "tables" (get $.tables $key0)) -}}
+  {{- if hasKey $tables $key0 -}}
+    {{- include "openshell-workspace.overlay" (dict "onto" (get $onto $key0) "given" $item0 "tables" (get $tables $key0)) -}}
   {{- else -}}
-    {{- if not (kindIs "invalid" $item0) -}}
-      {{- $_ := set $.onto $key0 $item0 -}}
+    {{- if kindIs "invalid" $item0 -}}
+    {{- else -}}
+      {{- $_ := set $onto $key0 $item0 -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}

@@ -172,8 +172,8 @@ readOnlyRootFilesystem: true
 {{- end }}
 
 {{- define "openshell.toml.value" }}
-{{- $parts := list -}}
 {{- if kindIs "map" $ -}}
+  {{- $parts := list -}}
   {{- range $key1, $item1 := $ -}}
     {{- if not (kindIs "invalid" $item1) -}}
       {{- $parts = append $parts (printf "%v = %v" (include "openshell.toml.key" $key1) (include "openshell.toml.value" $item1)) -}}
@@ -182,6 +182,7 @@ readOnlyRootFilesystem: true
   {{- printf "{ %v }" (join ", " $parts) -}}
 {{- else -}}
   {{- if kindIs "slice" $ -}}
+    {{- $parts := list -}}
     {{- range $key2, $item2 := $ -}}
       {{- if kindIs "invalid" $item2 -}}
         {{- fail "gatewayConfig: null inside a list means nothing; remove the entry" -}}
@@ -240,11 +241,13 @@ readOnlyRootFilesystem: true
 {{- if and (not $.v.serviceAccount.create) (empty $.v.serviceAccount.name) -}}
   {{- fail "serviceAccount.create is false: name the existing ServiceAccount in serviceAccount.name, or the namespace's default would get the gateway's rights" -}}
 {{- end -}}
-{{- if and (eq $.v.service.type "ClusterIP") (gt (int64 $.v.service.nodePort) 0) -}}
-  {{- fail "service.nodePort has no effect while service.type is ClusterIP; set service.type to NodePort or LoadBalancer, or service.nodePort to 0" -}}
-{{- end -}}
-{{- if and (eq $.v.service.type "ClusterIP") $.v.service.externalTrafficPolicy -}}
-  {{- fail "service.externalTrafficPolicy has no effect while service.type is ClusterIP; set service.type to NodePort or LoadBalancer, or remove service.externalTrafficPolicy" -}}
+{{- if eq $.v.service.type "ClusterIP" -}}
+  {{- if gt (int64 $.v.service.nodePort) 0 -}}
+    {{- fail "service.nodePort has no effect while service.type is ClusterIP; set service.type to NodePort or LoadBalancer, or service.nodePort to 0" -}}
+  {{- end -}}
+  {{- if $.v.service.externalTrafficPolicy -}}
+    {{- fail "service.externalTrafficPolicy has no effect while service.type is ClusterIP; set service.type to NodePort or LoadBalancer, or remove service.externalTrafficPolicy" -}}
+  {{- end -}}
 {{- end -}}
 {{- if and (ne $.v.service.type "LoadBalancer") (or $.v.service.loadBalancerClass $.v.service.loadBalancerSourceRanges) -}}
   {{- fail "service.loadBalancerClass and service.loadBalancerSourceRanges need service.type LoadBalancer; set it, or remove them" -}}
@@ -252,35 +255,43 @@ readOnlyRootFilesystem: true
 {{- if and $.v.serviceMonitor.enabled (not (gt (int64 $.v.service.metricsPort) 0)) -}}
   {{- fail "serviceMonitor.enabled is true, but service.metricsPort is 0, so there is nothing to scrape; give service.metricsPort a port, or set serviceMonitor.enabled to false" -}}
 {{- end -}}
-{{- if and $.checksApis (not (or ($.Capabilities.APIVersions.Has "agents.x-k8s.io/v1beta1/Sandbox") ($.Capabilities.APIVersions.Has "agents.x-k8s.io/v1alpha1/Sandbox"))) -}}
-  {{- fail "this cluster does not serve Sandbox of agents.x-k8s.io/v1beta1 or agents.x-k8s.io/v1alpha1, from which every workload Pod comes: install Agent Sandbox first; or set preflight.enabled to false when the same sync installs it" -}}
+{{- if $.checksApis -}}
+  {{- if not (or ($.Capabilities.APIVersions.Has "agents.x-k8s.io/v1beta1/Sandbox") ($.Capabilities.APIVersions.Has "agents.x-k8s.io/v1alpha1/Sandbox")) -}}
+    {{- fail "this cluster does not serve Sandbox of agents.x-k8s.io/v1beta1 or agents.x-k8s.io/v1alpha1, from which every workload Pod comes: install Agent Sandbox first; or set preflight.enabled to false when the same sync installs it" -}}
+  {{- end -}}
+  {{- if and $.v.serviceMonitor.enabled (not ($.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/ServiceMonitor")) -}}
+    {{- fail "this cluster does not serve ServiceMonitor of monitoring.coreos.com/v1, which serviceMonitor.enabled asks for: install the Prometheus operator, or set serviceMonitor.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
+  {{- end -}}
 {{- end -}}
-{{- if and $.checksApis $.v.serviceMonitor.enabled (not ($.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/ServiceMonitor")) -}}
-  {{- fail "this cluster does not serve ServiceMonitor of monitoring.coreos.com/v1, which serviceMonitor.enabled asks for: install the Prometheus operator, or set serviceMonitor.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
+{{- if not $.v.pkiInitJob.enabled -}}
+  {{- if and (not $.v.server.disableTls) (not $.v.certManager.enabled) (or (empty $.v.server.tls.certSecretName) (empty $.v.server.tls.clientCaSecretName)) -}}
+    {{- fail "pkiInitJob.enabled is false, so nothing makes certificates: give server.tls.certSecretName and server.tls.clientCaSecretName, set certManager.enabled to true, or set server.disableTls to true for development" -}}
+  {{- end -}}
+  {{- if or (empty $.v.server.jwtSecretName) (empty $.v.server.keysSecretName) -}}
+    {{- fail "pkiInitJob.enabled is false, so nothing makes keys: give server.jwtSecretName and server.keysSecretName" -}}
+  {{- end -}}
 {{- end -}}
-{{- if and (not $.v.pkiInitJob.enabled) (not $.v.server.disableTls) (not $.v.certManager.enabled) (or (empty $.v.server.tls.certSecretName) (empty $.v.server.tls.clientCaSecretName)) -}}
-  {{- fail "pkiInitJob.enabled is false, so nothing makes certificates: give server.tls.certSecretName and server.tls.clientCaSecretName, set certManager.enabled to true, or set server.disableTls to true for development" -}}
-{{- end -}}
-{{- if and (not $.v.pkiInitJob.enabled) (or (empty $.v.server.jwtSecretName) (empty $.v.server.keysSecretName)) -}}
-  {{- fail "pkiInitJob.enabled is false, so nothing makes keys: give server.jwtSecretName and server.keysSecretName" -}}
-{{- end -}}
-{{- if and $.v.certManager.enabled $.v.server.disableTls -}}
-  {{- fail "certManager.enabled makes certificates, but server.disableTls is true and nothing would use them; set one of the two to false" -}}
-{{- end -}}
-{{- if and $.v.certManager.enabled (or $.v.server.tls.certSecretName $.v.server.tls.clientCaSecretName) -}}
-  {{- fail "certManager.enabled makes the certificates, but server.tls.certSecretName or server.tls.clientCaSecretName names an existing one; set certManager.enabled to false, or remove the names" -}}
-{{- end -}}
-{{- if and $.v.certManager.enabled (or $.v.pkiInitJob.serverDnsNames $.v.pkiInitJob.serverIpAddresses) -}}
-  {{- fail "pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses have no effect while certManager.enabled is true, because the hook makes no certificate; move them to certManager.serverDnsNames and certManager.serverIpAddresses" -}}
+{{- if $.v.certManager.enabled -}}
+  {{- if $.v.server.disableTls -}}
+    {{- fail "certManager.enabled makes certificates, but server.disableTls is true and nothing would use them; set one of the two to false" -}}
+  {{- end -}}
+  {{- if or $.v.server.tls.certSecretName $.v.server.tls.clientCaSecretName -}}
+    {{- fail "certManager.enabled makes the certificates, but server.tls.certSecretName or server.tls.clientCaSecretName names an existing one; set certManager.enabled to false, or remove the names" -}}
+  {{- end -}}
+  {{- if or $.v.pkiInitJob.serverDnsNames $.v.pkiInitJob.serverIpAddresses -}}
+    {{- fail "pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses have no effect while certManager.enabled is true, because the hook makes no certificate; move them to certManager.serverDnsNames and certManager.serverIpAddresses" -}}
+  {{- end -}}
 {{- end -}}
 {{- if and (not $.v.certManager.enabled) $.v.certManager.serverIssuerRef.name -}}
   {{- fail "certManager.serverIssuerRef.name has no effect while certManager.enabled is false; set certManager.enabled to true, or remove the name" -}}
 {{- end -}}
-{{- if and $.v.certManager.enabled (not $.v.certManager.internalNames) (empty $.v.certManager.serverDnsNames) -}}
-  {{- fail "certManager.internalNames is false and certManager.serverDnsNames is empty, so the certificate would name nothing; give it the names under which the gateway is reached" -}}
-{{- end -}}
-{{- if and $.v.certManager.enabled (not $.v.certManager.internalNames) (hasPrefix (printf "https://%v.%v.svc" $.fullname $.Release.Namespace) $.driver.grpc_endpoint) -}}
-  {{- fail "certManager.internalNames is false, so supervisors would refuse the gateway under its Service's name; set grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig to one of certManager.serverDnsNames" -}}
+{{- if $.v.certManager.enabled -}}
+  {{- if and (not $.v.certManager.internalNames) (empty $.v.certManager.serverDnsNames) -}}
+    {{- fail "certManager.internalNames is false and certManager.serverDnsNames is empty, so the certificate would name nothing; give it the names under which the gateway is reached" -}}
+  {{- end -}}
+  {{- if and (not $.v.certManager.internalNames) (hasPrefix (printf "https://%v.%v.svc" $.fullname $.Release.Namespace) $.driver.grpc_endpoint) -}}
+    {{- fail "certManager.internalNames is false, so supervisors would refuse the gateway under its Service's name; set grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig to one of certManager.serverDnsNames" -}}
+  {{- end -}}
 {{- end -}}
 {{- if and $.checksApis $.v.certManager.enabled (not ($.Capabilities.APIVersions.Has "cert-manager.io/v1/Certificate")) -}}
   {{- fail "this cluster does not serve Certificate of cert-manager.io/v1, which certManager.enabled asks for: install cert-manager, or set certManager.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
@@ -288,26 +299,30 @@ readOnlyRootFilesystem: true
 {{- if and (or $.v.grpcRoute.enabled (and $.v.ingress.enabled (not $.v.ingress.passthrough))) (eq $.gateway.mtls_auth.enabled true) (not $.gateway.auth.allow_unauthenticated_users) -}}
   {{- fail "grpcRoute.enabled, and ingress.enabled without ingress.passthrough, end TLS before OpenShell's gateway, so the client certificates that mtls_auth.enabled asks for never reach it; use tlsRoute, openshiftRoute, or ingress.passthrough with the annotations of your controller" -}}
 {{- end -}}
-{{- if and $.v.grpcRoute.enabled (not $.v.grpcRoute.gateway.create) (empty $.v.grpcRoute.gateway.name) -}}
-  {{- fail "grpcRoute.gateway.name is empty: name the Gateway that takes the route, or set grpcRoute.gateway.create to true" -}}
+{{- if $.v.grpcRoute.enabled -}}
+  {{- if and (not $.v.grpcRoute.gateway.create) (empty $.v.grpcRoute.gateway.name) -}}
+    {{- fail "grpcRoute.gateway.name is empty: name the Gateway that takes the route, or set grpcRoute.gateway.create to true" -}}
+  {{- end -}}
+  {{- if and $.v.grpcRoute.gateway.create (empty $.v.grpcRoute.gateway.className) -}}
+    {{- fail "grpcRoute.gateway.create is true: name the GatewayClass in grpcRoute.gateway.className" -}}
+  {{- end -}}
+  {{- if and $.v.grpcRoute.gateway.create $.v.grpcRoute.gateway.namespace -}}
+    {{- fail "grpcRoute.gateway.create makes the Gateway in the release's namespace; remove grpcRoute.gateway.namespace, or set grpcRoute.gateway.create to false" -}}
+  {{- end -}}
+  {{- if and $.v.grpcRoute.gateway.create (eq $.v.grpcRoute.gateway.listener.protocol "HTTPS") (empty $.v.grpcRoute.gateway.listener.certificateSecretNames) -}}
+    {{- fail "grpcRoute.gateway.listener.protocol is HTTPS: name its certificates in grpcRoute.gateway.listener.certificateSecretNames" -}}
+  {{- end -}}
+  {{- if and (not $.v.server.disableTls) (not $.v.grpcRoute.backendTLSPolicy.enabled) -}}
+    {{- fail "grpcRoute.enabled has the Gateway speak plain text to a gateway that listens with TLS; set grpcRoute.backendTLSPolicy.enabled to true, or server.disableTls to true" -}}
+  {{- end -}}
 {{- end -}}
-{{- if and $.v.grpcRoute.enabled $.v.grpcRoute.gateway.create (empty $.v.grpcRoute.gateway.className) -}}
-  {{- fail "grpcRoute.gateway.create is true: name the GatewayClass in grpcRoute.gateway.className" -}}
-{{- end -}}
-{{- if and $.v.grpcRoute.enabled $.v.grpcRoute.gateway.create $.v.grpcRoute.gateway.namespace -}}
-  {{- fail "grpcRoute.gateway.create makes the Gateway in the release's namespace; remove grpcRoute.gateway.namespace, or set grpcRoute.gateway.create to false" -}}
-{{- end -}}
-{{- if and $.v.grpcRoute.enabled $.v.grpcRoute.gateway.create (eq $.v.grpcRoute.gateway.listener.protocol "HTTPS") (empty $.v.grpcRoute.gateway.listener.certificateSecretNames) -}}
-  {{- fail "grpcRoute.gateway.listener.protocol is HTTPS: name its certificates in grpcRoute.gateway.listener.certificateSecretNames" -}}
-{{- end -}}
-{{- if and $.v.grpcRoute.enabled (not $.v.server.disableTls) (not $.v.grpcRoute.backendTLSPolicy.enabled) -}}
-  {{- fail "grpcRoute.enabled has the Gateway speak plain text to a gateway that listens with TLS; set grpcRoute.backendTLSPolicy.enabled to true, or server.disableTls to true" -}}
-{{- end -}}
-{{- if and $.v.grpcRoute.backendTLSPolicy.enabled (or $.v.server.disableTls (not $.v.grpcRoute.enabled)) -}}
-  {{- fail "grpcRoute.backendTLSPolicy.enabled has no effect unless grpcRoute.enabled is true and server.disableTls is false; set it to false, or change those" -}}
-{{- end -}}
-{{- if and $.v.grpcRoute.backendTLSPolicy.enabled (empty $.v.grpcRoute.backendTLSPolicy.caConfigMapName) -}}
-  {{- fail "grpcRoute.backendTLSPolicy.enabled is true: name the ConfigMap with the authority's ca.crt in grpcRoute.backendTLSPolicy.caConfigMapName" -}}
+{{- if $.v.grpcRoute.backendTLSPolicy.enabled -}}
+  {{- if or $.v.server.disableTls (not $.v.grpcRoute.enabled) -}}
+    {{- fail "grpcRoute.backendTLSPolicy.enabled has no effect unless grpcRoute.enabled is true and server.disableTls is false; set it to false, or change those" -}}
+  {{- end -}}
+  {{- if empty $.v.grpcRoute.backendTLSPolicy.caConfigMapName -}}
+    {{- fail "grpcRoute.backendTLSPolicy.enabled is true: name the ConfigMap with the authority's ca.crt in grpcRoute.backendTLSPolicy.caConfigMapName" -}}
+  {{- end -}}
 {{- end -}}
 {{- if and $.v.tlsRoute.enabled (or (empty $.v.tlsRoute.hostnames) (empty $.v.tlsRoute.gateway.name)) -}}
   {{- fail "tlsRoute.enabled is true: give tlsRoute.hostnames, by which the Gateway tells connections apart, and tlsRoute.gateway.name" -}}
@@ -315,47 +330,55 @@ readOnlyRootFilesystem: true
 {{- if and $.v.server.disableTls (or $.v.tlsRoute.enabled $.v.openshiftRoute.enabled (and $.v.ingress.enabled $.v.ingress.passthrough)) -}}
   {{- fail "tlsRoute, openshiftRoute and ingress.passthrough pass TLS through, but server.disableTls is true and the gateway speaks none; set server.disableTls to false, or use grpcRoute" -}}
 {{- end -}}
-{{- if and $.v.ingress.enabled (empty $.v.ingress.host) -}}
-  {{- fail "ingress.enabled is true: give ingress.host, the name under which users reach the gateway" -}}
-{{- end -}}
-{{- if and $.v.ingress.enabled (eq $.v.ingress.passthrough (not (empty $.v.ingress.tlsSecretName))) -}}
-  {{- fail "ingress needs exactly one of ingress.passthrough and ingress.tlsSecretName: either the gateway ends TLS, or the controller does" -}}
+{{- if $.v.ingress.enabled -}}
+  {{- if empty $.v.ingress.host -}}
+    {{- fail "ingress.enabled is true: give ingress.host, the name under which users reach the gateway" -}}
+  {{- end -}}
+  {{- if eq $.v.ingress.passthrough (not (empty $.v.ingress.tlsSecretName)) -}}
+    {{- fail "ingress needs exactly one of ingress.passthrough and ingress.tlsSecretName: either the gateway ends TLS, or the controller does" -}}
+  {{- end -}}
 {{- end -}}
 {{- if and $.v.openshiftRoute.enabled (empty $.v.openshiftRoute.host) -}}
   {{- fail "openshiftRoute.enabled is true: give openshiftRoute.host, because the gateway's certificate must name it" -}}
 {{- end -}}
-{{- if and $.checksApis $.v.grpcRoute.enabled (not ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/GRPCRoute")) -}}
-  {{- fail "this cluster does not serve GRPCRoute of gateway.networking.k8s.io/v1, which grpcRoute.enabled asks for: install the Gateway API, or set grpcRoute.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
+{{- if $.checksApis -}}
+  {{- if and $.v.grpcRoute.enabled (not ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/GRPCRoute")) -}}
+    {{- fail "this cluster does not serve GRPCRoute of gateway.networking.k8s.io/v1, which grpcRoute.enabled asks for: install the Gateway API, or set grpcRoute.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
+  {{- end -}}
+  {{- if and $.v.grpcRoute.backendTLSPolicy.enabled (not ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/BackendTLSPolicy")) -}}
+    {{- fail "this cluster does not serve BackendTLSPolicy of gateway.networking.k8s.io/v1, which grpcRoute.backendTLSPolicy.enabled asks for: install the Gateway API 1.4 or later; or set preflight.enabled to false when the same sync installs it" -}}
+  {{- end -}}
+  {{- if and $.v.tlsRoute.enabled (not (or ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/TLSRoute") ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1alpha3/TLSRoute") ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1alpha2/TLSRoute"))) -}}
+    {{- fail "this cluster does not serve TLSRoute of gateway.networking.k8s.io/v1 or gateway.networking.k8s.io/v1alpha3 or gateway.networking.k8s.io/v1alpha2, which tlsRoute.enabled asks for: install the Gateway API's experimental channel, or set tlsRoute.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
+  {{- end -}}
+  {{- if and $.v.openshiftRoute.enabled (not ($.Capabilities.APIVersions.Has "route.openshift.io/v1/Route")) -}}
+    {{- fail "this cluster does not serve Route of route.openshift.io/v1, which openshiftRoute.enabled asks for: use tlsRoute or ingress on a cluster that is not OpenShift; or set preflight.enabled to false when the same sync installs it" -}}
+  {{- end -}}
 {{- end -}}
-{{- if and $.checksApis $.v.grpcRoute.backendTLSPolicy.enabled (not ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/BackendTLSPolicy")) -}}
-  {{- fail "this cluster does not serve BackendTLSPolicy of gateway.networking.k8s.io/v1, which grpcRoute.backendTLSPolicy.enabled asks for: install the Gateway API 1.4 or later; or set preflight.enabled to false when the same sync installs it" -}}
-{{- end -}}
-{{- if and $.checksApis $.v.tlsRoute.enabled (not (or ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/TLSRoute") ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1alpha3/TLSRoute") ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1alpha2/TLSRoute"))) -}}
-  {{- fail "this cluster does not serve TLSRoute of gateway.networking.k8s.io/v1 or gateway.networking.k8s.io/v1alpha3 or gateway.networking.k8s.io/v1alpha2, which tlsRoute.enabled asks for: install the Gateway API's experimental channel, or set tlsRoute.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
-{{- end -}}
-{{- if and $.checksApis $.v.openshiftRoute.enabled (not ($.Capabilities.APIVersions.Has "route.openshift.io/v1/Route")) -}}
-  {{- fail "this cluster does not serve Route of route.openshift.io/v1, which openshiftRoute.enabled asks for: use tlsRoute or ingress on a cluster that is not OpenShift; or set preflight.enabled to false when the same sync installs it" -}}
-{{- end -}}
-{{- if and $.v.resourceQuota.enabled (empty $.v.resourceQuota.hard) (not (gt (int64 $.v.resourceQuota.maxRunningSandboxes) 0)) -}}
-  {{- fail "resourceQuota.enabled is true but bounds nothing; give resourceQuota.maxRunningSandboxes or resourceQuota.hard" -}}
-{{- end -}}
-{{- if and $.v.resourceQuota.enabled (hasKey $.v.resourceQuota.hard "pods") (gt (int64 $.v.resourceQuota.maxRunningSandboxes) 0) -}}
-  {{- fail "resourceQuota.maxRunningSandboxes is the bound on Pods, two for each sandbox; remove pods from resourceQuota.hard, or set resourceQuota.maxRunningSandboxes to 0" -}}
+{{- if $.v.resourceQuota.enabled -}}
+  {{- if and (empty $.v.resourceQuota.hard) (not (gt (int64 $.v.resourceQuota.maxRunningSandboxes) 0)) -}}
+    {{- fail "resourceQuota.enabled is true but bounds nothing; give resourceQuota.maxRunningSandboxes or resourceQuota.hard" -}}
+  {{- end -}}
+  {{- if and (hasKey $.v.resourceQuota.hard "pods") (gt (int64 $.v.resourceQuota.maxRunningSandboxes) 0) -}}
+    {{- fail "resourceQuota.maxRunningSandboxes is the bound on Pods, two for each sandbox; remove pods from resourceQuota.hard, or set resourceQuota.maxRunningSandboxes to 0" -}}
+  {{- end -}}
 {{- end -}}
 {{- if and $.v.limitRange.enabled (empty $.v.limitRange.default) (empty $.v.limitRange.defaultRequest) (empty $.v.limitRange.min) (empty $.v.limitRange.max) -}}
   {{- fail "limitRange.enabled is true but bounds nothing; give limitRange.default, limitRange.defaultRequest, limitRange.min or limitRange.max" -}}
 {{- end -}}
-{{- if and $.v.resourceQuota.enabled (hasKey $.v.resourceQuota.hard "limits.cpu") (not (and $.v.limitRange.enabled (hasKey $.v.limitRange.default "cpu"))) (or (empty (toString $.driver.supervisor_resources.limits.cpu)) (empty (toString $.driver.workload_resources.limits.cpu))) -}}
-  {{- fail "resourceQuota.hard bounds limits.cpu, so the cluster refuses every container without it: set limits.cpu of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.default.cpu" -}}
-{{- end -}}
-{{- if and $.v.resourceQuota.enabled (hasKey $.v.resourceQuota.hard "limits.memory") (not (and $.v.limitRange.enabled (hasKey $.v.limitRange.default "memory"))) (or (empty (toString $.driver.supervisor_resources.limits.memory)) (empty (toString $.driver.workload_resources.limits.memory))) -}}
-  {{- fail "resourceQuota.hard bounds limits.memory, so the cluster refuses every container without it: set limits.memory of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.default.memory" -}}
-{{- end -}}
-{{- if and $.v.resourceQuota.enabled (hasKey $.v.resourceQuota.hard "requests.cpu") (not (and $.v.limitRange.enabled (hasKey $.v.limitRange.defaultRequest "cpu"))) (or (and (empty (toString $.driver.supervisor_resources.requests.cpu)) (empty (toString $.driver.supervisor_resources.limits.cpu))) (and (empty (toString $.driver.workload_resources.requests.cpu)) (empty (toString $.driver.workload_resources.limits.cpu)))) -}}
-  {{- fail "resourceQuota.hard bounds requests.cpu, so the cluster refuses every container without it: set requests.cpu of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.defaultRequest.cpu" -}}
-{{- end -}}
-{{- if and $.v.resourceQuota.enabled (hasKey $.v.resourceQuota.hard "requests.memory") (not (and $.v.limitRange.enabled (hasKey $.v.limitRange.defaultRequest "memory"))) (or (and (empty (toString $.driver.supervisor_resources.requests.memory)) (empty (toString $.driver.supervisor_resources.limits.memory))) (and (empty (toString $.driver.workload_resources.requests.memory)) (empty (toString $.driver.workload_resources.limits.memory)))) -}}
-  {{- fail "resourceQuota.hard bounds requests.memory, so the cluster refuses every container without it: set requests.memory of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.defaultRequest.memory" -}}
+{{- if $.v.resourceQuota.enabled -}}
+  {{- if and (hasKey $.v.resourceQuota.hard "limits.cpu") (not (and $.v.limitRange.enabled (hasKey $.v.limitRange.default "cpu"))) (or (empty (toString $.driver.supervisor_resources.limits.cpu)) (empty (toString $.driver.workload_resources.limits.cpu))) -}}
+    {{- fail "resourceQuota.hard bounds limits.cpu, so the cluster refuses every container without it: set limits.cpu of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.default.cpu" -}}
+  {{- end -}}
+  {{- if and (hasKey $.v.resourceQuota.hard "limits.memory") (not (and $.v.limitRange.enabled (hasKey $.v.limitRange.default "memory"))) (or (empty (toString $.driver.supervisor_resources.limits.memory)) (empty (toString $.driver.workload_resources.limits.memory))) -}}
+    {{- fail "resourceQuota.hard bounds limits.memory, so the cluster refuses every container without it: set limits.memory of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.default.memory" -}}
+  {{- end -}}
+  {{- if and (hasKey $.v.resourceQuota.hard "requests.cpu") (not (and $.v.limitRange.enabled (hasKey $.v.limitRange.defaultRequest "cpu"))) (or (and (empty (toString $.driver.supervisor_resources.requests.cpu)) (empty (toString $.driver.supervisor_resources.limits.cpu))) (and (empty (toString $.driver.workload_resources.requests.cpu)) (empty (toString $.driver.workload_resources.limits.cpu)))) -}}
+    {{- fail "resourceQuota.hard bounds requests.cpu, so the cluster refuses every container without it: set requests.cpu of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.defaultRequest.cpu" -}}
+  {{- end -}}
+  {{- if and (hasKey $.v.resourceQuota.hard "requests.memory") (not (and $.v.limitRange.enabled (hasKey $.v.limitRange.defaultRequest "memory"))) (or (and (empty (toString $.driver.supervisor_resources.requests.memory)) (empty (toString $.driver.supervisor_resources.limits.memory))) (and (empty (toString $.driver.workload_resources.requests.memory)) (empty (toString $.driver.workload_resources.limits.memory)))) -}}
+    {{- fail "resourceQuota.hard bounds requests.memory, so the cluster refuses every container without it: set requests.memory of supervisor_resources and of workload_resources in gatewayConfig, or limitRange.enabled with limitRange.defaultRequest.memory" -}}
+  {{- end -}}
 {{- end -}}
 {{- if and $.v.admissionPolicy.enabled (empty $.v.admissionPolicy.agentSandboxUsers) -}}
   {{- fail "admissionPolicy.enabled would refuse every workload Pod: name the Agent Sandbox controller's user in admissionPolicy.agentSandboxUsers" -}}
@@ -463,11 +486,13 @@ readOnlyRootFilesystem: true
 {{- if and (eq (toJson $.gateway.disable_tls) "false") (empty $.gateway.tls) -}}
   {{- fail "gatewayConfig: openshell.gateway.tls: the gateway listens with TLS but has no certificate; give [openshell.gateway.tls] cert_path and key_path, or, for development, set disable_tls = true" -}}
 {{- end -}}
-{{- if and (eq (toJson $.gateway.mtls_auth.enabled) "true") (eq (toJson $.gateway.disable_tls) "true") -}}
-  {{- fail "gatewayConfig: openshell.gateway.mtls_auth.enabled: mtls_auth.enabled = true needs TLS, but disable_tls = true turns it off; set one of them to false" -}}
-{{- end -}}
-{{- if and (eq (toJson $.gateway.mtls_auth.enabled) "true") (eq (toJson $.gateway.disable_tls) "false") (empty (dig "openshell" "gateway" "tls" "client_ca_path" "" $.config)) -}}
-  {{- fail "gatewayConfig: openshell.gateway.mtls_auth.enabled: mtls_auth.enabled = true needs tls.client_ca_path, the authority that signs the users' certificates" -}}
+{{- if eq (toJson $.gateway.mtls_auth.enabled) "true" -}}
+  {{- if eq (toJson $.gateway.disable_tls) "true" -}}
+    {{- fail "gatewayConfig: openshell.gateway.mtls_auth.enabled: mtls_auth.enabled = true needs TLS, but disable_tls = true turns it off; set one of them to false" -}}
+  {{- end -}}
+  {{- if and (eq (toJson $.gateway.disable_tls) "false") (empty (dig "openshell" "gateway" "tls" "client_ca_path" "" $.config)) -}}
+    {{- fail "gatewayConfig: openshell.gateway.mtls_auth.enabled: mtls_auth.enabled = true needs tls.client_ca_path, the authority that signs the users' certificates" -}}
+  {{- end -}}
 {{- end -}}
 {{- if and (eq (toJson $.gateway.auth.allow_unauthenticated_users) "false") (eq (toJson $.gateway.mtls_auth.enabled) "false") (empty $.gateway.oidc.issuer) -}}
   {{- fail "gatewayConfig: openshell.gateway.auth.allow_unauthenticated_users: no user could connect: set mtls_auth.enabled = true, give [openshell.gateway.oidc] an issuer, or, for development, set auth.allow_unauthenticated_users = true" -}}
@@ -493,11 +518,13 @@ readOnlyRootFilesystem: true
 {{- if and $.gateway.health_bind_address (eq (toJson $.gateway.health_bind_address) (toJson $.gateway.bind_address)) -}}
   {{- fail "gatewayConfig: openshell.gateway.health_bind_address: health_bind_address and bind_address are the same address; give health_bind_address another port" -}}
 {{- end -}}
-{{- if and $.gateway.metrics_bind_address (eq (toJson $.gateway.metrics_bind_address) (toJson $.gateway.bind_address)) -}}
-  {{- fail "gatewayConfig: openshell.gateway.metrics_bind_address: metrics_bind_address and bind_address are the same address; give metrics_bind_address another port" -}}
-{{- end -}}
-{{- if and $.gateway.metrics_bind_address (eq (toJson $.gateway.metrics_bind_address) (toJson $.gateway.health_bind_address)) -}}
-  {{- fail "gatewayConfig: openshell.gateway.metrics_bind_address: metrics_bind_address and health_bind_address are the same address; give metrics_bind_address another port" -}}
+{{- if $.gateway.metrics_bind_address -}}
+  {{- if eq (toJson $.gateway.metrics_bind_address) (toJson $.gateway.bind_address) -}}
+    {{- fail "gatewayConfig: openshell.gateway.metrics_bind_address: metrics_bind_address and bind_address are the same address; give metrics_bind_address another port" -}}
+  {{- end -}}
+  {{- if eq (toJson $.gateway.metrics_bind_address) (toJson $.gateway.health_bind_address) -}}
+    {{- fail "gatewayConfig: openshell.gateway.metrics_bind_address: metrics_bind_address and health_bind_address are the same address; give metrics_bind_address another port" -}}
+  {{- end -}}
 {{- end -}}
 {{- if and (eq (toJson $.driver.workspace_mode) "\"operator\"") (empty $.driver.operator_namespace_label) (empty $.driver.operator_namespace_file) -}}
   {{- fail "gatewayConfig: openshell.drivers.kubernetes.workspace_mode: workspace_mode = \"operator\" has to know which namespaces are workspaces; name their label in operator_namespace_label, or a list of them in operator_namespace_file" -}}
@@ -520,12 +547,15 @@ readOnlyRootFilesystem: true
 {{- end }}
 
 {{- define "openshell.overlay" }}
+{{- $onto := $.onto -}}
+{{- $tables := $.tables -}}
 {{- range $key0, $item0 := $.given -}}
-  {{- if hasKey $.tables $key0 -}}
-    {{- include "openshell.overlay" (dict "onto" (get $.onto $key0) "given" $item0 "tables" (get $.tables $key0)) -}}
+  {{- if hasKey $tables $key0 -}}
+    {{- include "openshell.overlay" (dict "onto" (get $onto $key0) "given" $item0 "tables" (get $tables $key0)) -}}
   {{- else -}}
-    {{- if not (kindIs "invalid" $item0) -}}
-      {{- $_ := set $.onto $key0 $item0 -}}
+    {{- if kindIs "invalid" $item0 -}}
+    {{- else -}}
+      {{- $_ := set $onto $key0 $item0 -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
@@ -617,14 +647,19 @@ readOnlyRootFilesystem: true
   {{- $_ := set $ "containerSecurity" (trim (include "openshell.containerSecurity" $)) -}}
   {{- $_ := set $ "pod" (trim (include "openshell.pod" $)) -}}
   {{- $_ := set $ "gatewayImage" (include "openshell.image" (dict "of" $.v.gateway.image "global" $.v.global.image "appVersion" $.Chart.AppVersion)) -}}
+  {{- $_ := set $ "gatewayPullPolicy" (default $.v.global.image.pullPolicy $.v.gateway.image.pullPolicy) -}}
   {{- $fullname := default (ternary $.Release.Name (printf "%v-%v" $.Release.Name (default $.Chart.Name $.v.nameOverride)) (contains (default $.Chart.Name $.v.nameOverride) $.Release.Name)) $.v.fullnameOverride -}}
   {{- $_ := set $ "fullname" (ternary (printf "%v-%v" (trimAll "-." (trunc 36 $fullname)) (trunc 8 (sha256sum $fullname))) (trimAll "-." $fullname) (gt (len $fullname) 45)) -}}
   {{- $sandboxNamespace := default (printf "%v-sandboxes" $.Release.Namespace) $.v.sandboxNamespace.name -}}
   {{- $_ := set $ "sandboxNamespace" (ternary (printf "%v-%v" (trimAll "-." (trunc 54 $sandboxNamespace)) (trunc 8 (sha256sum $sandboxNamespace))) (trimAll "-." $sandboxNamespace) (gt (len $sandboxNamespace) 63)) -}}
-  {{- $_ := set $ "commonLabels" (trim (include "openshell.labels.common" $)) -}}
-  {{- $_ := set $ "versionLabels" (trim (include "openshell.labels.version" $)) -}}
+  {{- $_ := set $ "serviceAccount" (default (ternary $.fullname "default" (not (empty $.v.serviceAccount.create))) $.v.serviceAccount.name) -}}
+  {{- $_ := set $ "sandboxServiceAccount" (default (ternary (printf "%v-sandbox" $.fullname) "default" (not (empty $.v.sandboxServiceAccount.create))) $.v.sandboxServiceAccount.name) -}}
+  {{- $common := trim (include "openshell.labels.common" $) -}}
+  {{- $version := trim (include "openshell.labels.version" $) -}}
+  {{- $_ := set $ "labels" (dict "gateway" (printf "%v\napp.kubernetes.io/component: gateway\n%v" $common $version) "pki" (printf "%v\napp.kubernetes.io/component: pki\n%v" $common $version) "sandbox" (printf "%v\napp.kubernetes.io/component: sandbox\n%v" $common $version) "test" (printf "%v\napp.kubernetes.io/component: test\n%v" $common $version) "testFence" (printf "%v\napp.kubernetes.io/component: test-fence\n%v" $common $version)) -}}
   {{- $tree := dict -}}
-  {{- range $key1, $item1 := fromJson (toJson $.v.gatewayConfig) -}}
+  {{- $json := toJson $.v.gatewayConfig -}}
+  {{- range $key1, $item1 := fromJson $json -}}
     {{- if eq $key1 "openshell" -}}
       {{- fail "gatewayConfig.openshell: the keys of gatewayConfig are whole table names; with --set escape their dots: --set 'gatewayConfig.openshell\\.gateway.log_level=debug'" -}}
     {{- end -}}
@@ -632,7 +667,9 @@ readOnlyRootFilesystem: true
       {{- if not (or (kindIs "map" $item1) (kindIs "slice" $item1)) -}}
         {{- fail (printf "gatewayConfig: %v must be a map, or a list of maps, got %v" $key1 (kindOf $item1)) -}}
       {{- end -}}
-      {{- include "openshell.config.refuseSecrets" (dict "path" $key1 "value" $item1) -}}
+      {{- if or (contains "database_url" $json) (contains "PRIVATE KEY" $json) (contains "@" $json) -}}
+        {{- include "openshell.config.refuseSecrets" (dict "path" $key1 "value" $item1) -}}
+      {{- end -}}
       {{- $name := $key1 -}}
       {{- $fields := $item1 -}}
       {{- if kindIs "slice" $item1 -}}
@@ -714,7 +751,7 @@ readOnlyRootFilesystem: true
   {{- $_ := set $jwt "kid_path" "/etc/openshell-jwt/kid" -}}
   {{- $_ := set $storage "key_encryption_key_path" "/etc/openshell-keys/key-encryption-key" -}}
   {{- $_ := set $driver "namespace" $.sandboxNamespace -}}
-  {{- $_ := set $driver "service_account_name" (default (ternary (printf "%v-sandbox" $.fullname) "default" (not (empty $.v.sandboxServiceAccount.create))) $.v.sandboxServiceAccount.name) -}}
+  {{- $_ := set $driver "service_account_name" $.sandboxServiceAccount -}}
   {{- if kindIs "invalid" (index $gateway "name") -}}
     {{- $_ := set $gateway "name" $.fullname -}}
   {{- end -}}

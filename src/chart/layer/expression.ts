@@ -36,6 +36,13 @@ export function isExpression(value: unknown): value is Expr<unknown> {
   return (typeof value === "object" || typeof value === "function") && value !== null && node in value;
 }
 
+/** A field of what is kept at the template's root. */
+export function fieldOf<T>(of: Expr<unknown>, name: string): Expr<T> {
+  const inner = of[node];
+  if (inner.kind !== "root") throw new Error(`${name}: only what is kept at the root has fields`);
+  return expression({ kind: "root", path: `${inner.path}.${name}` });
+}
+
 /** The node behind an expression or a plain value. */
 export function nodeOf(value: Input<unknown>): Node {
   return isExpression(value) ? value[node] : { kind: "literal", value };

@@ -12,6 +12,7 @@ import {
   expression,
   forEach,
   guard,
+  guards,
   HelmObject,
   Helper,
   helm,
@@ -207,6 +208,22 @@ describe("statements", () => {
     ).toBe('a\n{{ if $.v.gateway.flag }}{{ "{{" }}b}}\n{{ end }}{{ $.Release.Name }}');
   });
 
+  it("refuse what begins alike under one condition", () => {
+    const [flag, list, name] = [values.gateway.flag, values.list, values.gateway.name];
+    const refusals = [and(flag, list), and(flag, name), flag, name].map((refusedWhen, index) => ({
+      refusedWhen: refusedWhen as Expr<boolean>,
+      sentence: String(index),
+    }));
+    expect(printBlock(guards(refusals), true).replaceAll(/\n */g, "")).toBe(
+      [
+        "{{- if $.v.gateway.flag -}}",
+        ...['{{- if $.v.list -}}{{- fail "0" -}}{{- end -}}', '{{- if $.v.gateway.name -}}{{- fail "1" -}}{{- end -}}'],
+        ...['{{- if true -}}{{- fail "2" -}}{{- end -}}', "{{- end -}}"],
+        '{{- if $.v.gateway.name -}}{{- fail "3" -}}{{- end -}}',
+      ].join(""),
+    );
+  });
+
   it("refuse with a sentence", () => {
     expect(printBlock([guard(values.gateway.flag, "no")], true).trim()).toBe(
       '{{- if $.v.gateway.flag -}}\n  {{- fail "no" -}}\n{{- end -}}',
@@ -221,12 +238,15 @@ describe("what all templates share", () => {
     const shared = other.once("sum", sum, () => [sum.declaration, sum.assign(other.values.gateway.replicas)]);
     printExpression(other.values.labels);
     expect(other.helpers.map((helper) => helper.print()).join("")).toBe(`{{- define "other.overlay" }}
+{{- $onto := $.onto -}}
+{{- $tables := $.tables -}}
 {{- range $key0, $item0 := $.given -}}
-  {{- if hasKey $.tables $key0 -}}
-    {{- include "other.overlay" (dict "onto" (get $.onto $key0) "given" $item0 "tables" (get $.tables $key0)) -}}
+  {{- if hasKey $tables $key0 -}}
+    {{- include "other.overlay" (dict "onto" (get $onto $key0) "given" $item0 "tables" (get $tables $key0)) -}}
   {{- else -}}
-    {{- if not (kindIs "invalid" $item0) -}}
-      {{- $_ := set $.onto $key0 $item0 -}}
+    {{- if kindIs "invalid" $item0 -}}
+    {{- else -}}
+      {{- $_ := set $onto $key0 $item0 -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}

@@ -1,5 +1,5 @@
 /** Template statements as values: what helpers, guards and NOTES are made of. */
-import { call, type Expr, expression, type Input, printCondition, printExpression } from "./expression.ts";
+import { and, call, type Expr, expression, type Input, nodeOf, printCondition, printExpression } from "./expression.ts";
 
 export type Statement =
   | { readonly kind: "text"; readonly value: string }
@@ -29,6 +29,37 @@ export const fail = (sentence: Input<string>): Statement => output(call("fail", 
 /** Refuses to render when the condition holds. */
 export const guard = (condition: Input<unknown>, sentence: Input<string>): Statement =>
   when(condition, [fail(sentence)]);
+
+/** A combination that is refused, and why. */
+export interface Refusal {
+  readonly refusedWhen: Expr<boolean>;
+  readonly sentence: string;
+}
+
+/** Refuses to render when one of the combinations is there. Neighbours that begin with the same condition ask for it once. */
+export function guards(refusals: readonly Refusal[]): Block {
+  const groups: { readonly condition: string; readonly first: Expr<unknown>; readonly members: Refusal[] }[] = [];
+  for (const { refusedWhen, sentence } of refusals) {
+    const of = nodeOf(refusedWhen);
+    const parts = of.kind === "call" && of.name === "and" ? of.args.map(expression<unknown>) : [];
+    const [first = refusedWhen, ...rest] = parts;
+    const condition = printCondition(first);
+    const member = { refusedWhen: and(...rest), sentence };
+    const last = groups.at(-1);
+    if (last?.condition === condition) last.members.push(member);
+    else groups.push({ condition, first, members: [member] });
+  }
+  return groups.flatMap(({ first, members }) =>
+    members.length === 1
+      ? members.map(({ refusedWhen, sentence }) => guard(and(first, refusedWhen), sentence))
+      : [
+          when(
+            first,
+            members.map(({ refusedWhen, sentence }) => guard(refusedWhen, sentence)),
+          ),
+        ],
+  );
+}
 
 /** A variable of a template. Its statement declares it; assign changes it, also inside a loop. */
 export interface Variable<T> extends Expr<T> {

@@ -1,5 +1,16 @@
 import { call, type Expr, expression, type Input, json, type Node, nodeSymbol, not } from "./expression.ts";
-import { argument, type Block, forEach, Helper, output, printBlock, run, type Statement, when } from "./statements.ts";
+import {
+  argument,
+  type Block,
+  forEach,
+  Helper,
+  output,
+  printBlock,
+  run,
+  type Statement,
+  variable,
+  when,
+} from "./statements.ts";
 
 /** A reference to a value of values.yaml, and, below it, to the values inside. What is not in the schema does not compile. */
 export type Ref<T> = Expr<T> &
@@ -88,16 +99,19 @@ export function valueReferences<T extends object>(chart: string, defaults: T): V
 
 /** A template that puts `given` over `onto`, and descends where `tables` has the key. */
 function overlayOf(name: string): Helper {
-  const [onto, given, tables] = [argument("onto"), argument("given"), argument("tables")];
+  const [onto, tables] = [variable("onto", argument("onto")), variable("tables", argument("tables"))];
   const helper: Helper = new Helper(name, () => [
-    forEach<string, unknown>(given, (value, key) => {
+    onto.declaration,
+    tables.declaration,
+    forEach<string, unknown>(argument("given"), (value, key) => {
       const at = (of: Expr<unknown>) => call("get", of, key);
       const inside = call("dict", "onto", at(onto), "given", value, "tables", at(tables));
+      const isNull = call("kindIs", "invalid", value);
       return [
         when(
           call("hasKey", tables, key),
           [output(helper.include(inside))],
-          [when(not(call("kindIs", "invalid", value)), [run(call("set", onto, key, value))])],
+          [when(isNull, [], [run(call("set", onto, key, value))])],
         ),
       ];
     }),
