@@ -141,7 +141,7 @@ describe("why a Pod does not run: reason, whether it fails or waits, and the sen
 });
 
 describe("a Pod that its kubelet ends", () => {
-  const low = "The node was low on resource: memory. Threshold quantity: 9415068Ki, available: 8559100Ki. ";
+  const low = "The node was low on resource: memory. Threshold quantity: 23095640Ki, available: 16994908Ki. ";
   const byKubelet = (message: string) => ({
     conditions: [
       { type: "DisruptionTarget", status: "True", reason: "TerminationByKubelet", message },

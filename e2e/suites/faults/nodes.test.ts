@@ -32,6 +32,12 @@ async function counting(node: string): Promise<CountingSandbox> {
 
 const uid = ({ supervisor }: Pair) => supervisor.metadata.uid;
 
+/** Its UID and what its container says of its restarts. */
+async function gatewayPod(): Promise<string> {
+  const pod = ["-n", suite.release.namespace, "get", "pod", suite.gateway.podName];
+  return suite.kubectl([...pod, "-o", "jsonpath={.metadata.uid} {.status.containerStatuses[*].restartCount}"]);
+}
+
 describe("on a node", { skip: !canBreak }, () => {
   beforeAll(async () => {
     suite = await Conformance.open({ [tables.runtime]: { pod_anti_affinity: "preferred" } });
@@ -100,34 +106,108 @@ describe("on a node", { skip: !canBreak }, () => {
     expect(after.workload.status?.containerStatuses?.[0]?.restartCount).toBe(0);
   }, 420_000);
 
-  it("whose memory is used up the kubelet evicts: a supervisor is replaced elsewhere, a workload is over and says so", async () => {
-    const joined = (await suite.provider.addNode()).name;
-    await using stack = new AsyncDisposableStack();
-    stack.defer(() => suite.provider.removeNode(joined));
-    const supervised = await (async () => {
-      await using _only = await cordoned(other);
-      return stack.use(await counting(home));
-    })();
-    const before = await suite.pair(supervised);
-    expect(before.supervisor.spec?.nodeName).toBe(joined);
-    const count = await supervised.count();
-    const evicted = stack.use(await suite.create(on(joined)));
-    await evicted.ready();
+  it("a supervisor whose process is killed is replaced, and the workload stays", async () => {
+    await using sandbox = await counting(home);
+    const before = await suite.pair(sandbox);
+    const count = await sandbox.count();
+    expect(await faults.signalPod(uid(before), "SIGKILL")).toBeGreaterThan(0);
+    await suite.pair(sandbox, "another supervisor", (pair) => uid(pair) !== uid(before));
+    await sandbox.countsOn(count);
+    const after = await suite.pair(sandbox);
+    expect(after.workload.metadata.uid).toBe(before.workload.metadata.uid);
+    expect(after.workload.status?.containerStatuses?.[0]?.restartCount).toBe(0);
+  }, 240_000);
 
-    const reasons = new Map<string, string | undefined>();
-    const unsubscribe = suite.pods.on("changed", ({ metadata, status }) => {
-      if (status?.reason !== undefined) reasons.set(metadata.uid, `${status.reason}: ${status.message}`);
-    });
-    stack.defer(unsubscribe);
+  it("the gateway whose own kubelet stops goes on: a supervisor is replaced meanwhile, and the agent runs on when clients come back", async () => {
+    await using sandbox = await (async () => {
+      await using _only = await cordoned(home);
+      return counting(other);
+    })();
+    const before = await suite.pair(sandbox);
+    expect(before.supervisor.spec?.nodeName).toBe(other);
+    const count = await sandbox.count();
+    const gateway = await gatewayPod();
     {
-      await using _pressure = await faults.pressMemory(joined);
-      // Its container ends with 0 at the kubelet's word, and may be seen to have ended before the kubelet says why.
-      expect(said(await evicted.until(failed(150_000)))).toMatch(/Evicted.*low on resource: memory|WorkloadExited/);
-      const after = await suite.pair(supervised, "another supervisor", (pair) => uid(pair) !== uid(before), 150_000);
-      expect(reasons.get(uid(before))).toMatch(/^Evicted: The node was low on resource: memory/);
-      await supervised.countsOn(count);
-      expect(after.workload.metadata.uid).toBe(before.workload.metadata.uid);
-      expect(after.supervisor.spec?.nodeName).not.toBe(joined);
+      using _kubelet = await faults.stallKubelet(home);
+      await suite.kubectl(["wait", `node/${home}`, "--for=condition=Ready=Unknown", "--timeout=110s"]);
+      const { name, namespace = "" } = before.supervisor.metadata;
+      await suite.kubectl(["-n", namespace, "delete", "pod", name]);
+      await suite.pair(sandbox, "another supervisor", (pair) => uid(pair) !== uid(before));
     }
-  }, 480_000);
+    await suite.kubectl(["wait", `node/${home}`, "--for=condition=Ready", "--timeout=60s"]);
+    await suite.gateway.reconnect();
+    await sandbox.until(phase("READY"));
+    await sandbox.countsOn(count);
+    expect(await gatewayPod()).toBe(gateway);
+    expect((await suite.pair(sandbox)).workload.metadata.uid).toBe(before.workload.metadata.uid);
+  }, 300_000);
+
+  describe("that joins", () => {
+    let joined: string;
+
+    beforeAll(async () => {
+      joined = (await suite.provider.addNode()).name;
+    });
+
+    afterAll(async () => {
+      if (joined !== undefined) await suite.provider.removeNode(joined);
+    });
+
+    /** What a node's Pods leave behind there: a pair whose supervisor alone is on the node, and one whose workload is. */
+    async function inhabited(stack: AsyncDisposableStack) {
+      const supervised = await (async () => {
+        await using _only = await cordoned(other);
+        return stack.use(await counting(home));
+      })();
+      const pair = await suite.pair(supervised);
+      expect(pair.supervisor.spec?.nodeName).toBe(joined);
+      // It obeys a TERM, and ends well by it.
+      const command = ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"];
+      const bound = stack.use(await suite.create({ ...on(joined), command }));
+      await bound.ready();
+      return { supervised, pair, count: await supervised.count(), bound };
+    }
+
+    /** Waits until the supervisor is replaced on another node, and asserts that its agent is the same one. */
+    async function isReplaced({ supervised, pair, count }: Awaited<ReturnType<typeof inhabited>>): Promise<void> {
+      const another = (now: Pair) => uid(now) !== uid(pair);
+      const after = await suite.pair(supervised, "another supervisor", another, 150_000);
+      await supervised.countsOn(count);
+      expect(after.workload.metadata.uid).toBe(pair.workload.metadata.uid);
+      const placed = await suite.pair(
+        supervised,
+        "a node for it",
+        ({ supervisor }) => supervisor.spec?.nodeName !== undefined,
+      );
+      expect(placed.supervisor.spec?.nodeName).not.toBe(joined);
+    }
+
+    it("and whose Pods a NoExecute taint drives away loses them: a supervisor is replaced elsewhere, a workload is over and says so", async () => {
+      await using stack = new AsyncDisposableStack();
+      const inhabitants = await inhabited(stack);
+      const taint = "conformance.openshell.test/away";
+      await suite.kubectl(["taint", "node", joined, `${taint}=:NoExecute`]);
+      stack.defer(async () => void (await suite.kubectl(["taint", "node", joined, `${taint}-`])));
+      expect(said(await inhabitants.bound.until(failed()))).toMatch(/WorkloadReady NodeLost: .*was tainted.*taint/i);
+      await isReplaced(inhabitants);
+    }, 300_000);
+
+    it("and whose memory is used up evicts: a supervisor is replaced elsewhere, a workload is over and says so", async () => {
+      await using stack = new AsyncDisposableStack();
+      const inhabitants = await inhabited(stack);
+      const disruptions = new Map<string, string>();
+      const unsubscribe = suite.pods.on("changed", ({ metadata, status }) => {
+        const condition = status?.conditions?.find(({ type }) => type === "DisruptionTarget");
+        if (condition !== undefined) disruptions.set(metadata.uid, `${condition.reason}: ${condition.message}`);
+      });
+      stack.defer(unsubscribe);
+      await using _pressure = await faults.pressMemory(joined);
+      const over = await inhabitants.bound.until(failed(150_000));
+      expect(said(over)).toMatch(/WorkloadReady Evicted: .*low on resource: memory/);
+      await isReplaced(inhabitants);
+      expect(disruptions.get(uid(inhabitants.pair))).toMatch(
+        /^TerminationByKubelet: The node was low on resource: memory/,
+      );
+    }, 480_000);
+  });
 });
