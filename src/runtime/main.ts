@@ -1,7 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { OpenShellError } from "../common/errors.ts";
 import { createLogger, type LogLevel, logLevels } from "../common/log.ts";
-import { runAsInit } from "./init.ts";
 
 /** Exit codes of sysexits(3) where there is one. */
 const exitCodes = { usage: 64, software: 70, cannotCreate: 73, configuration: 78 } as const;
@@ -10,8 +9,9 @@ async function main(): Promise<number> {
   const [, , command] = process.argv;
   const log = createLogger({ name: "openshell-runtime", level: logLevel(process.env.OPENSHELL_LOG_LEVEL) });
   switch (command) {
+    // Each loads what it needs: `stage` and `seed` hold up every start, and would take four times as long with all of PID 1's modules.
     case undefined:
-      return runAsInit(process.env, log);
+      return (await import("./init.ts")).runAsInit(process.env, log);
     case "stage":
       return (await import("./stage.ts")).stage(process.env, log);
     case "seed":
