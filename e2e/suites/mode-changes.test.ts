@@ -56,18 +56,30 @@ async function configure(mode: Mode): Promise<void> {
   });
 }
 
-/** The mode that a Pod's terms about its peer express. */
+type Role = "workload" | "supervisor";
+
+/** The mode that a Pod's term about its peer expresses; the term selects nobody else, and only on the same host. */
 function modeOf(pod: Live<Pod>): Mode {
   const rule = pod.spec?.affinity?.podAntiAffinity;
+  const pairId = pod.metadata.labels?.[labels.pairId];
   const isAboutPair = (term: { labelSelector?: { matchLabels?: Record<string, string> } }) =>
-    term.labelSelector?.matchLabels?.[labels.pairId] === pod.metadata.labels?.[labels.pairId];
+    term.labelSelector?.matchLabels?.[labels.pairId] === pairId;
   const required = (rule?.requiredDuringSchedulingIgnoredDuringExecution ?? []).filter(isAboutPair);
   const preferred = (rule?.preferredDuringSchedulingIgnoredDuringExecution ?? []).filter((term) =>
     isAboutPair(term.podAffinityTerm),
   );
   expect(required.length + preferred.length, "terms about the peer").toBeLessThanOrEqual(1);
+  const [term] = [...required, ...preferred.map(({ podAffinityTerm }) => podAffinityTerm)];
+  if (term === undefined) return "off";
+  const peer: Role = pod.metadata.labels?.[labels.boundaryRole] === "workload" ? "supervisor" : "workload";
+  expect(term).toMatchObject({
+    topologyKey: "kubernetes.io/hostname",
+    labelSelector: { matchLabels: { [labels.pairId]: pairId, [labels.boundaryRole]: peer } },
+  });
+  expect(term.namespaces ?? term.namespaceSelector, "other namespaces").toBeUndefined();
   if (required.length > 0) return "required";
-  return preferred.length > 0 ? "preferred" : "off";
+  expect(preferred[0]?.weight).toBe(100);
+  return "preferred";
 }
 
 const preferences = (pod: Live<Pod>) =>
@@ -75,8 +87,8 @@ const preferences = (pod: Live<Pod>) =>
 
 const uids = ({ workload, supervisor }: Pair) => [workload.metadata.uid, supervisor.metadata.uid];
 
-describe("a changed pod_anti_affinity", () => {
-  it("leaves running pairs alone and holds for both Pods from the next start, in all nine steps, beside everybody else's affinity", async () => {
+describe("pod_anti_affinity", () => {
+  it("holds for what is created, and, when it changes, for both Pods from the next start, in all nine steps, beside everybody else's affinity; running pairs are left alone", async () => {
     await configure("off");
     await using a = await ModeWalker.start("off");
     await using b = await ModeWalker.start("off");
@@ -85,13 +97,20 @@ describe("a changed pod_anti_affinity", () => {
     for (const [index, { mode, waves }] of walk.entries()) {
       if (index > 0) await configure(mode);
       for (const walker of [a, b]) await walker.untouched(`the upgrade to ${mode}`);
+      const isMet = walk.slice(0, index).some((earlier) => earlier.mode === mode);
+      const created = isMet || mode === "off" ? undefined : createdUnder(mode);
       for (const wave of waves) {
         steps.push(...(await Promise.all(wave.map((name) => walkers[name].restart(mode)))));
       }
+      await created;
     }
     expect(steps.toSorted()).toEqual(modes.flatMap((from) => modes.map((to) => `${from} -> ${to}`)).toSorted());
   }, 900_000);
 });
+
+async function createdUnder(mode: Mode): Promise<void> {
+  await using _walker = await ModeWalker.start(mode);
+}
 
 /** A sandbox, the mode that its pair has, and the pair. */
 class ModeWalker implements AsyncDisposable {
@@ -111,6 +130,11 @@ class ModeWalker implements AsyncDisposable {
     await sandbox.ready();
     const pair = await suite.pair(sandbox);
     expect([modeOf(pair.workload), modeOf(pair.supervisor)]).toEqual([mode, mode]);
+    // As long as there are two free nodes, the weaker rule does what the stronger one does.
+    if (mode === "off")
+      for (const { spec } of [pair.workload, pair.supervisor])
+        expect(spec?.affinity).not.toHaveProperty("podAntiAffinity");
+    else expect(pair.workload.spec?.nodeName).not.toBe(pair.supervisor.spec?.nodeName);
     return new ModeWalker(sandbox, mode, pair);
   }
 

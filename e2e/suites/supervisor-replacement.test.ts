@@ -42,10 +42,16 @@ const losses: Readonly<Record<string, (pair: Pair) => Promise<unknown>>> = {
 };
 
 describe("a supervisor that is lost", () => {
+  // One workload outlives them all.
+  let sandbox: CountingSandbox;
+  beforeAll(async () => {
+    sandbox = await CountingSandbox.running(suite);
+  });
+  afterAll(async () => sandbox?.[Symbol.asyncDispose]());
+
   it.each(Object.entries(losses))(
     "because it %s is replaced, and the workload's processes and files stay",
     async (_, lose) => {
-      await using sandbox = await CountingSandbox.running(suite);
       const before = await suite.pair(sandbox);
       const count = await sandbox.count();
       await lose(before);
@@ -70,7 +76,6 @@ describe("a supervisor that is lost", () => {
   );
 
   it("leaves the workload frozen while no other one can be made, and running again afterwards", async () => {
-    await using sandbox = await CountingSandbox.running(suite);
     const before = await suite.pair(sandbox);
     await using stack = new AsyncDisposableStack();
     const quota = stack.use(await podQuota(suite, 1));
@@ -83,7 +88,6 @@ describe("a supervisor that is lost", () => {
   }, 240_000);
 
   it("cannot be impersonated by a copy of its Pod, which gets nothing and moves nothing", async () => {
-    await using sandbox = await CountingSandbox.running(suite);
     const { supervisor, workload } = await suite.pair(sandbox);
     const { metadata, spec } = supervisor;
     const { nodeName: _, ...rest } = spec ?? {};

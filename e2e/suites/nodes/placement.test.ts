@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Live, Pod } from "../../../src/kube/index.ts";
-import { labels } from "../../../src/manifests/names.ts";
 import { Conformance, type Pair, tables } from "../../support/conformance.ts";
 import { CountingSandbox } from "../../support/counting-sandbox.ts";
 import { phase, reason } from "../../support/waits.ts";
@@ -8,7 +7,7 @@ import { phase, reason } from "../../support/waits.ts";
 let suite: Conformance;
 
 beforeAll(async () => {
-  suite = await Conformance.open();
+  suite = await Conformance.open({ [tables.runtime]: { pod_anti_affinity: "preferred" } });
 });
 
 afterAll(async () => suite[Symbol.asyncDispose]());
@@ -19,74 +18,18 @@ const isPlaced = ({ workload, supervisor }: Pair) =>
 const isUnschedulable = (pod: Live<Pod>) =>
   (pod.status?.conditions ?? []).some(({ type, reason }) => type === "PodScheduled" && reason === "Unschedulable");
 
-/** Terms of a Pod's anti-affinity, by their strength. */
-function antiAffinity(pod: Live<Pod>) {
-  const rule = pod.spec?.affinity?.podAntiAffinity;
-  return {
-    required: rule?.requiredDuringSchedulingIgnoredDuringExecution ?? [],
-    preferred: rule?.preferredDuringSchedulingIgnoredDuringExecution ?? [],
-  };
-}
-
-/** What a term must select: its own peer, by pair and role, on the same host. */
-function peerTerm(pod: Live<Pod>, role: "workload" | "supervisor") {
-  return {
-    topologyKey: "kubernetes.io/hostname",
-    labelSelector: expect.objectContaining({
-      matchLabels: expect.objectContaining({
-        [labels.pairId]: pod.metadata.labels?.[labels.pairId],
-        [labels.boundaryRole]: role,
-      }),
-    }),
-  };
-}
-
-async function policy(pod_anti_affinity: "off" | "preferred" | "required"): Promise<void> {
-  await suite.configure({ [tables.runtime]: { pod_anti_affinity } });
-}
-
-describe("pod_anti_affinity", () => {
-  it("off: says nothing about where the two Pods run", async () => {
-    await policy("off");
-    await using sandbox = await suite.create();
-    const { workload, supervisor } = await suite.pair(sandbox);
-    for (const pod of [workload, supervisor]) expect(antiAffinity(pod)).toEqual({ required: [], preferred: [] });
-    await sandbox.ready();
-  });
-
-  it("preferred: asks for different nodes, gets them while there are two, and comes up on one", async () => {
-    await policy("preferred");
+describe("pod_anti_affinity = preferred", () => {
+  it("comes up on one node while there is no other", async () => {
+    await using _cordoned = await cordonOne();
     await using sandbox = await suite.create();
     await sandbox.ready();
     const { workload, supervisor } = await suite.pair(sandbox, "placed Pods", isPlaced);
-    expect(antiAffinity(workload).required).toEqual([]);
-    expect(antiAffinity(workload).preferred).toEqual([
-      { weight: 100, podAffinityTerm: expect.objectContaining(peerTerm(workload, "supervisor")) },
-    ]);
-    expect(antiAffinity(supervisor).preferred).toEqual([
-      { weight: 100, podAffinityTerm: expect.objectContaining(peerTerm(supervisor, "workload")) },
-    ]);
-    expect(workload.spec?.nodeName).not.toBe(supervisor.spec?.nodeName);
-
-    await using _cordoned = await cordonOne();
-    await using second = await suite.create();
-    await second.ready();
-    const pair = await suite.pair(second, "placed Pods", isPlaced);
-    expect(pair.workload.spec?.nodeName).toBe(pair.supervisor.spec?.nodeName);
+    expect(workload.spec?.nodeName).toBe(supervisor.spec?.nodeName);
   }, 300_000);
 });
 
 describe("pod_anti_affinity = required", () => {
-  beforeAll(async () => policy("required"));
-
-  it("runs the two on different nodes", async () => {
-    await using sandbox = await suite.create();
-    await sandbox.ready();
-    const { workload, supervisor } = await suite.pair(sandbox, "placed Pods", isPlaced);
-    expect(antiAffinity(workload).required).toEqual([expect.objectContaining(peerTerm(workload, "supervisor"))]);
-    expect(antiAffinity(supervisor).required).toEqual([expect.objectContaining(peerTerm(supervisor, "workload"))]);
-    expect(workload.spec?.nodeName).not.toBe(supervisor.spec?.nodeName);
-  }, 300_000);
+  beforeAll(async () => suite.configure({ [tables.runtime]: { pod_anti_affinity: "required" } }));
 
   it("waits while the other node is tainted, with no agent process, and goes on when it is not any more", async () => {
     const tainted = await taintOne();
