@@ -42,24 +42,26 @@ interface Step {
   run(run: Run): Promise<Case[]>;
 }
 
+/** Steps that run one after the other. */
+type Track = readonly Step[];
+
 /**
- * Everything, in order; the steps of one line run side by side. Those of the nodes mostly wait for nodes, and the unit tests have the cores
- * meanwhile.
+ * Everything, in order; the tracks of one line run side by side. The tests of nodes, and the cluster before them, are mostly waited for, and
+ * what needs no cluster has the cores meanwhile.
  */
-function everything(cluster: TestCluster): readonly (readonly Step[])[] {
+function everything(cluster: TestCluster): readonly (readonly Track[])[] {
   const conformance = (project: (typeof projects)[number]): Step => ({
     part: "conformance",
     project,
     heading: `Conformance on a real cluster: ${project}`,
     run: (run) => cluster.tests(run, project),
   });
-  return [
-    [{ part: "static", heading: "Formatting, lint, import directions, types", run: staticChecks }],
-    [{ part: "generated", heading: "Generated files are what their sources say", run: generatedFiles }],
-    [{ part: "unit", heading: "Unit and chart tests", run: unitTests }, conformance("nodes")],
-    [conformance("pairs")],
-    [conformance("faults")],
+  const withoutCluster: Track = [
+    { part: "static", heading: "Formatting, lint, import directions, types", run: staticChecks },
+    { part: "generated", heading: "Generated files are what their sources say", run: generatedFiles },
+    { part: "unit", heading: "Unit and chart tests", run: unitTests },
   ];
+  return [[withoutCluster, [conformance("nodes")]], [[conformance("pairs")]], [[conformance("faults")]]];
 }
 
 async function staticChecks(run: Run): Promise<Case[]> {
@@ -147,8 +149,9 @@ async function main(argv: readonly string[], signal: AbortSignal): Promise<numbe
       filter: values.filter,
       keep: values.keep,
     });
-    for (const steps of everything(cluster)) {
-      if (!signal.aborted) sections.push(...(await sideBySide(steps.filter(isChosen), run)));
+    for (const tracks of everything(cluster)) {
+      const chosen = tracks.map((track) => track.filter(isChosen));
+      if (!signal.aborted) sections.push(...(await sideBySide(chosen, run)));
     }
     if (values.filter !== undefined && cluster.count === 0 && !signal.aborted)
       throw new OpenShellError("invalid-argument", `no conformance file has "${values.filter}" in its path`);
@@ -173,19 +176,31 @@ function refuseUnknown(what: string, given: readonly string[], known: readonly s
     throw new OpenShellError("invalid-argument", `there is no ${what} "${unknown}"\n\n${usage}`);
 }
 
-/** Each with its output under its heading: what runs beside the first is heard when that has ended. */
-async function sideBySide(steps: readonly Step[], run: Run): Promise<Section[]> {
-  const begun = steps.map((step) => {
-    const output = new HeldOutput(run.output);
-    return { step, output, cases: casesOfStep(step, { ...run, output }) };
-  });
+/** Each step with its output under its heading: what runs beside the first track is heard when that has ended. */
+async function sideBySide(tracks: readonly Track[], run: Run): Promise<Section[]> {
   const sections: Section[] = [];
-  for (const { step, output, cases } of begun) {
+  for (const { step, output, cases } of tracks.flatMap((track) => begin(track, run))) {
     run.output.write(`\n== ${step.heading} ==\n`);
     output.release();
     sections.push({ heading: step.heading, cases: await cases });
   }
   return sections;
+}
+
+interface Begun {
+  readonly step: Step;
+  readonly output: HeldOutput;
+  readonly cases: Promise<Case[]>;
+}
+
+function begin(track: Track, run: Run): readonly Begun[] {
+  let before: Promise<unknown> = Promise.resolve();
+  return track.map((step) => {
+    const output = new HeldOutput(run.output);
+    const cases = before.then(() => (run.signal.aborted ? [] : casesOfStep(step, { ...run, output })));
+    before = cases;
+    return { step, output, cases };
+  });
 }
 
 /** What breaks a step is a failure of it, and the others still run. */
