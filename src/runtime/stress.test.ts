@@ -48,7 +48,7 @@ describe("a tree of 200 processes that fork all the time", () => {
     await second.connect();
     await expect.poll(() => tree().filter(({ state }) => state === "T").length, { timeout: 20_000 }).toBe(1);
     expect(stoppedByUser().map(({ state }) => state)).toEqual(["T"]);
-  });
+  }, 90_000);
 });
 
 function commandOf(pid: number): string {
@@ -66,7 +66,8 @@ describe("at the limits", () => {
     runtime = await RuntimeProcess.start();
     supervisor = await runtime.supervisor();
     await supervisor.connect();
-  });
+    // Beside what the fork bomb of another worker left for it.
+  }, 30_000);
   afterAll(async () => {
     await supervisor?.[Symbol.asyncDispose]();
     await runtime?.[Symbol.asyncDispose]();
