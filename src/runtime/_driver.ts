@@ -88,6 +88,9 @@ export class Generation {
   }
 }
 
+const { NODE_COMPILE_CACHE } = process.env;
+const compileCache = NODE_COMPILE_CACHE === undefined ? {} : { NODE_COMPILE_CACHE };
+
 export interface RuntimeProcessOptions {
   readonly environment?: Readonly<Record<string, string>>;
   /** As PID 1 of a PID namespace of its own. @default true */
@@ -157,6 +160,7 @@ export class RuntimeProcess implements AsyncDisposable {
         PATH: process.env.PATH ?? "",
         LANG: "C.UTF-8",
         NODE_OPTIONS: "",
+        ...(options.root === undefined ? compileCache : {}),
         OPENSHELL_BOUNDARY_PORT: "0",
         OPENSHELL_FENCE_CHECK: "off",
         OPENSHELL_IDENTITY_DIR: join(seen, "identity"),
