@@ -18,7 +18,7 @@ export const reservedPrefixes = ["openshell.ai/", "internal.openshell.ai/", "age
 
 /** Text of a form and of a greatest length, which the pattern alone would not bound. */
 function form(pattern: RegExp, maxLength: number, error: string) {
-  return z.string().regex(pattern, { error }).max(maxLength, { error });
+  return z.string().check(z.regex(pattern, { error }), z.maxLength(maxLength, { error }));
 }
 
 /** The same form, or the empty string. */
@@ -53,7 +53,7 @@ export const image = (empty: "may-be-empty" | "required") =>
     error: 'an image reference such as "registry.example.com/team/image:1.2.3"',
   });
 
-export const port = (min: number) => z.int().min(min).max(65_535);
+export const port = (min: number) => z.int().check(z.gte(min), z.lte(65_535));
 
 /** `ip:port`, with brackets around an IPv6 address; the empty string switches an optional listener off. */
 export const bindAddress = (empty: "may-be-empty" | "required") =>

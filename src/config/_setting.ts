@@ -1,4 +1,4 @@
-import type { z } from "zod";
+import { z } from "zod";
 
 /** When a changed setting takes effect. */
 export type AppliesAt = "gateway-start" | "sandbox-start" | "new-workspaces";
@@ -26,8 +26,10 @@ declare module "zod" {
 
 /**
  * One setting: its schema (bounds and default included) with the sentence that explains it. Called last, because zod keeps what is
- * said about a schema with exactly that schema object.
+ * said about a schema with exactly that schema object; so each setting has a schema of its own.
  */
 export function setting<Schema extends z.ZodType>(schema: Schema, description: string, help: SettingHelp = {}): Schema {
-  return schema.meta({ description, ...help }) as Schema;
+  // As `meta` does, without a copy of the schema.
+  z.globalRegistry.add(schema, { description, ...help });
+  return schema;
 }
