@@ -58,8 +58,10 @@ function chartSchema(schema: JsonSchema, more: Record<string, JsonSchema>, sourc
  */
 function shareEqualParts(whole: JsonSchema): JsonSchema {
   const counts = new Map<string, number>();
+  const texts = new Map<JsonSchema, string>();
   const count = (schema: JsonSchema): void => {
     const text = JSON.stringify(schema);
+    texts.set(schema, text);
     const before = counts.get(text) ?? 0;
     counts.set(text, before + 1);
     if (before === 0) partsOf(schema).forEach(count);
@@ -68,7 +70,7 @@ function shareEqualParts(whole: JsonSchema): JsonSchema {
   const definitions: Record<string, JsonSchema> = {};
   const names = new Map<string, string>();
   const share = (schema: JsonSchema, name: string): JsonSchema => {
-    const text = JSON.stringify(schema);
+    const text = texts.get(schema) ?? JSON.stringify(schema);
     const isShared = (counts.get(text) ?? 0) > 1 && text.length > (text.includes('"pattern"') ? 60 : 120);
     if (!isShared) return mapParts(schema, share);
     let known = names.get(text);
