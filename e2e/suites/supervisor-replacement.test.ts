@@ -1,11 +1,11 @@
 import { randomBytes } from "node:crypto";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { Conformance, type Pair, tables } from "../support/conformance.ts";
 import { CountingSandbox } from "../support/counting-sandbox.ts";
 import { evict } from "../support/evict.ts";
 import { failed, said } from "../support/outcome.ts";
 import { podQuota } from "../support/pod-quota.ts";
-import { reason } from "../support/waits.ts";
+import { phase, reason } from "../support/waits.ts";
 
 let suite: Conformance;
 
@@ -45,7 +45,11 @@ describe("a supervisor that is lost", () => {
   // One workload outlives them all.
   let sandbox: CountingSandbox;
   beforeAll(async () => {
-    sandbox = await CountingSandbox.running(suite);
+    sandbox = await CountingSandbox.create(suite);
+  });
+  beforeEach(async () => {
+    await sandbox.until(phase("READY"));
+    await sandbox.countsOn(0);
   });
   afterAll(async () => sandbox?.[Symbol.asyncDispose]());
 
