@@ -137,4 +137,56 @@ describe("in the namespace of its sandboxes", { skip: !canBreak }, () => {
     },
     240_000,
   );
+
+  /** All that are a sandbox's. */
+  const secretsOf = async (sandbox: Pick<TestSandbox, "id">) =>
+    (await leftOf(bench.suite, sandbox)).filter((object) => object.startsWith("secret/"));
+
+  /** Takes those of every sandbox: no test here has more than one. */
+  async function takeSecrets(): Promise<void> {
+    const namespace = ["-n", bench.suite.release.sandboxNamespace];
+    await bench.suite.kubectl([...namespace, "delete", "secrets", "-l", labels.sandboxId]);
+  }
+
+  it("somebody deletes both Secrets of a pair that runs: it goes on, gets another supervisor, stops and starts", async () => {
+    const { suite } = bench;
+    await using sandbox = await CountingSandbox.running(suite);
+    const { supervisor } = await suite.pair(sandbox);
+    const count = await sandbox.count();
+    await takeSecrets();
+    expect(await secretsOf(sandbox)).toEqual([]);
+    await sandbox.countsOn(count + 20);
+    await suite.kubectl([...where("pod", supervisor.metadata.name), ...forced]);
+    await suite.pair(sandbox, "another supervisor", (pair) => pair.supervisor.metadata.uid !== supervisor.metadata.uid);
+    await sandbox.countsOn(count + 40);
+    await sandbox.sandbox.stop();
+    await sandbox.until(phase("STOPPED"));
+    await expect.poll(() => secretsOf(sandbox), { timeout: 60_000 }).toEqual([]);
+    await sandbox.sandbox.start();
+    await sandbox.until(phase("READY"));
+    expect(await secretsOf(sandbox)).toHaveLength(2);
+    await bench.quiet();
+  }, 240_000);
+
+  it("somebody deletes both Secrets of a pair before its Pods are released: they are written again, and it runs", async () => {
+    const { suite, proxy } = bench;
+    let taken: Promise<void> | undefined;
+    const at = performance.now();
+    using _fault = proxy.breaking(async ({ method, path, body }, pass) => {
+      if (method === "PATCH" && path.includes("/pods/") && body.includes('"schedulingGates"')) {
+        taken ??= takeSecrets();
+        await taken;
+      }
+      return pass();
+    });
+    await using sandbox = await suite.create();
+    await sandbox.ready();
+    expect(taken).toBeDefined();
+    expect(await sandbox.exec(["echo", "here"])).toMatchObject({ stdout: "here\n" });
+    const kinds = async () => (await leftOf(suite, sandbox)).map((object) => object.split("/")[0]);
+    expect(await kinds()).toEqual(["pod", "pod", "secret", "secret", "service"]);
+    await bench.quiet();
+    // Nine, two more Secrets, and what a node's second look may cost.
+    expect(bench.since(at).length).toBeLessThan(20);
+  }, 240_000);
 });
