@@ -209,6 +209,8 @@ export class ApiProxy implements AsyncDisposable {
     try {
       for await (const line of createInterface({ input: answer, crlfDelay: Number.POSITIVE_INFINITY })) {
         if (watch.isSilent) continue;
+        // It was dropped, and what was still on its way comes too late.
+        if (outgoing.writableEnded) break;
         for (const each of this.lineFault?.(line) ?? [line]) outgoing.write(`${each}\n`);
       }
     } finally {

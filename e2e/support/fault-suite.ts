@@ -2,6 +2,7 @@ import { expect, inject } from "vitest";
 import { sleep } from "../../src/common/async.ts";
 import { OpenShellError } from "../../src/common/errors.ts";
 import { kubeconfigAccess } from "../../src/kube/index.ts";
+import { kubectl } from "../cluster/clients.ts";
 import type { ClusterFaults } from "../cluster/faults.ts";
 import { selectProvider } from "../cluster/select.ts";
 import { ApiProxy, type SeenRequest } from "./api-proxy.ts";
@@ -13,6 +14,13 @@ import { SandboxWrites } from "./sandbox-writes.ts";
 export const canBreak = (await selectProvider(inject("providerName"))).faults !== undefined;
 
 const release = releaseNamed("openshell-faults");
+
+/** Takes the gateway away, and what a test that failed left of sandboxes: nobody else would, and the next test counts them. */
+async function removed(kubeconfig: string): Promise<void> {
+  await removeRelease(kubeconfig, release);
+  const all = ["delete", "sandboxes.agents.x-k8s.io", "--all", "--timeout=60s"];
+  await kubectl(kubeconfig, ["-n", release.sandboxNamespace, ...all], { timeoutMs: 90_000 });
+}
 
 /** A gateway of its own whose way to the API server leads through a proxy that breaks what it is told to. */
 export class FaultSuite implements AsyncDisposable {
@@ -39,8 +47,8 @@ export class FaultSuite implements AsyncDisposable {
     const { ca } = (await access.credentials(false)).tls;
     const proxy = undo.use(await ApiProxy.open({ server: access.server, ca, ...(await faults.apiServerFront()) }));
     // One that a run left behind asks a proxy that is gone, and a StatefulSet replaces no Pod that never was ready.
-    await removeRelease(kubeconfig, release);
-    undo.defer(() => removeRelease(kubeconfig, release));
+    await removed(kubeconfig);
+    undo.defer(() => removed(kubeconfig));
     const { address } = await faults.apiServerFront();
     const all = { KUBERNETES_SERVICE_HOST: address, KUBERNETES_SERVICE_PORT: String(proxy.port), ...env };
     const extraEnv = Object.entries(all).map(([name, value]) => ({ name, value }));
