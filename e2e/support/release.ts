@@ -21,7 +21,7 @@ export function releaseNamed(name: string): Release {
 }
 
 /** One installation for each file of the suite that runs at a time: none meets another's settings. */
-export const workerReleases: readonly Release[] = [1, 2, 3].map((worker) =>
+export const workerReleases: readonly Release[] = [1, 2, 3, 4].map((worker) =>
   releaseNamed(worker === 1 ? "openshell" : `openshell-${worker}`),
 );
 
