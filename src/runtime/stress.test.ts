@@ -32,8 +32,7 @@ describe("a tree of 200 processes that fork all the time", () => {
     const tree = () => listProcesses(pidOf(runtime));
     await expect.poll(() => tree().length, { timeout: 30_000 }).toBeGreaterThanOrEqual(190);
     // In a session of its own: a stopped group that its shell's end orphans is hung up by the kernel.
-    const stop =
-      "setsid sleep 5000 > /dev/null 2>&1 & until grep -q ^sleep /proc/$!/comm; do :; done; kill -STOP $!";
+    const stop = "setsid sleep 5000 > /dev/null 2>&1 & until grep -q ^sleep /proc/$!/comm; do :; done; kill -STOP $!";
     const user = await first.exec(["sh", "-c", stop]);
     expect(user.code).toBe(0);
     const stoppedByUser = () => tree().filter(({ pid }) => commandOf(pid) === "sleep 5000");
