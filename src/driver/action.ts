@@ -14,7 +14,7 @@ export type Action =
       readonly role: Role;
       readonly pod: Live<Pod>;
       readonly record: GenerationRecord;
-      /** The Pod is released: one that is there stays. */
+      /** The Pod is released: a Secret that is there stays, and counts as written. */
       readonly ifMissing?: true;
     }
   | {
@@ -51,7 +51,7 @@ export interface PlanMemory {
   /** Secrets that this process wrote, by `secretKey`. No Secret is ever read. */
   readonly writtenSecrets: ReadonlySet<string>;
   /** UIDs of Pods whose node found their Secret missing, and that have not got another one since. */
-  readonly missingSecrets?: ReadonlySet<string> | undefined;
+  readonly missingSecrets: ReadonlySet<string>;
   readonly refusedReplacement?: RefusedReplacement | undefined;
 }
 

@@ -34,10 +34,10 @@ export function planBootstrap(
   return { actions: next === undefined || (next[0] !== first && !peerIsPlaced) ? [] : [release(record)(next)] };
 }
 
-/** Somebody deleted the Secret of a Pod that is released and has not started: nobody has used it, and another one is as good. */
-export function missingSecrets(
+/** Somebody deleted the Secret of a Pod that is released and whose main container has not started: another one is as good. */
+export function rewriteMissingSecrets(
   record: GenerationRecord,
-  { missingSecrets: missing }: PlanMemory,
+  memory: PlanMemory,
   workload: Live<Pod>,
   supervisor: Live<Pod>,
 ): readonly Action[] {
@@ -47,7 +47,9 @@ export function missingSecrets(
       ["supervisor", supervisor],
     ] as const
   )
-    .filter(([, pod]) => missing?.has(pod.metadata.uid) && isReleased(pod) && pod.status?.phase === "Pending")
+    .filter(
+      ([, pod]) => memory.missingSecrets.has(pod.metadata.uid) && isReleased(pod) && pod.status?.phase === "Pending",
+    )
     .map(([role, pod]) => ({ do: "write-secret", role, pod, record, ifMissing: true }));
 }
 

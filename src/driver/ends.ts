@@ -75,7 +75,9 @@ export function provisioningTimeout(
 ): { readonly failure?: Failure; readonly leftMs?: number } {
   const setting = record.settings.provisioning_timeout;
   const limitMs = parseDuration(setting);
-  if (limitMs === undefined || (workload && agentStatus(workload)?.started === true)) return {};
+  const agent = workload && agentStatus(workload);
+  // One that ended did run: its node takes `started` back, and says how it ended a moment later.
+  if (limitMs === undefined || agent?.started === true || agent?.state?.terminated !== undefined) return {};
   const leftMs = Date.parse(record.startedAt) + limitMs - now.getTime();
   if (leftMs > 0) return { leftMs };
   return {

@@ -423,6 +423,22 @@ describe("what ends a generation", () => {
         expect(verbs(planOf(testObserved(record, pods(phase))).actions)).toEqual(["create-supervisor"]);
       }
     });
+
+    test("a second one that ended, long after the first: the window of the first loss is over for good", () => {
+      const replacement = { ...record.settings.supervisor_replacement, window_seconds: 60 };
+      const again = testRecord(
+        { seeded: true, replacedAt: ["2026-12-01T11:00:00Z"], workloadUid: "workload-uid" },
+        testSettings({ supervisor_replacement: replacement }),
+      );
+      const planned = (phase: string) => {
+        const status = { ...ended("supervisor", 0), phase };
+        const workloads = [testPod("workload", again, { gated: false, node: "a", status: runningStatus })];
+        const supervisors = [testPod("supervisor", again, { gated: false, node: "b", status })];
+        return verbs(planOf(testObserved(again, { workloads, supervisors })).actions);
+      };
+      expect(planned("Running")).toEqual([]);
+      expect(planned("Failed")).toEqual(["create-supervisor"]);
+    });
   });
 
   test("provisioning_timeout, and only while it is not running", () => {
@@ -438,6 +454,14 @@ describe("what ends a generation", () => {
       supervisor: { gated: false, node: "b" },
     });
     expect(verbs(planOf(testObserved(limited, { ...up, now: late })).actions)).toEqual(["record"]);
+    const [agent] = runningStatus.containerStatuses ?? [];
+    const state = { terminated: { exitCode: 137, reason: "Error" } };
+    const ended = { ...runningStatus, containerStatuses: [{ ...agent, state, started: false }] as never };
+    const over = both(limited, {
+      workload: { gated: false, node: "a", status: ended },
+      supervisor: { gated: false, node: "b" },
+    });
+    expect(planOf(testObserved(limited, { ...over, now: late })).actions).toEqual([]);
   });
 });
 

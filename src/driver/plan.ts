@@ -1,6 +1,6 @@
 import { pairSelector } from "../manifests/index.ts";
 import type { Action, Plan, PlanMemory } from "./action.ts";
-import { missingSecrets, planBootstrap } from "./bootstrap.ts";
+import { planBootstrap, rewriteMissingSecrets } from "./bootstrap.ts";
 import { breachWhileRunning, endOfWorkload, provisioningTimeout } from "./ends.ts";
 import {
   agentStatus,
@@ -191,6 +191,8 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
     if ("failure" in replacement) return fail(replacement.failure);
     return { ...replacement, actions: [...repairs, ...replacement.actions] };
   }
+  // It is replaced once its node says that it is over. Until then it is none that a former loss still waits for.
+  if (awaitsLastPhase(supervisor)) return { actions: repairs, ...again(timeout.leftMs) };
   const trouble = troubleOf(supervisor);
   if (trouble !== undefined && reasonClass(trouble.reason) === "failed") {
     return fail({ condition: "WorkloadReady", reason: trouble.reason, message: `supervisor Pod: ${trouble.message}` });
@@ -199,7 +201,7 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   if (window.failure !== undefined) return fail(window.failure);
   const later = again(timeout.leftMs, window.leftMs);
 
-  repairs.push(...missingSecrets(record, memory, workload, supervisor));
+  repairs.push(...rewriteMissingSecrets(record, memory, workload, supervisor));
   if (!isReleased(workload) || !isReleased(supervisor)) {
     const bootstrap = planBootstrap(observed, record, memory, workload, supervisor);
     if ("failure" in bootstrap) return fail(bootstrap.failure);

@@ -23,7 +23,10 @@ export function warningOf({ at, reason, message, kind, name }: DriverWarning): c
   });
 }
 
-/** UID of the Pod whose node cannot start it, since its Secret is not there; undefined for every other event. */
+/**
+ * UID of the Pod whose node cannot start it, since a Secret is not there; undefined for every other event. Nothing but the kubelet's sentence
+ * says so (1.34: volume/secret/secret.go, SetUpAt).
+ */
 export function podWithoutSecret({
   reason,
   message = "",

@@ -103,7 +103,11 @@ export const reasons = {
     "the cluster refuses the next supervisor of a workload that runs; it is asked again",
   ),
   WorkspaceLost: entry(ready, "failed", "the workspace volume was deleted or replaced; no other one is used instead"),
-  ContainersEnded: entry(ready, "waiting", "the containers ended; their node has not said yet whether it ended them"),
+  ContainersEnded: entry(
+    ready,
+    "waiting",
+    "the containers ended; their node has not said yet whether the node itself ended them",
+  ),
 } as const satisfies Record<string, ReasonEntry>;
 
 export type Reason = keyof typeof reasons;

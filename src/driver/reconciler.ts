@@ -13,6 +13,7 @@ import type { Hub } from "./hub.ts";
 import { currentWorkload, isGoing, isRunning, type Observed, supervisorOf } from "./observed.ts";
 import { plan } from "./plan.ts";
 import { warningOf } from "./platform-events.ts";
+import { disruptionOf, troubleOf } from "./pod-trouble.ts";
 import type { Reason } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 import { isReplacement, lossOf, type SupervisorLoss } from "./replacement.ts";
@@ -210,7 +211,7 @@ export class Reconciler {
       const failures = outcomes.map((outcome) => (outcome.status === "fulfilled" ? outcome.value : undefined));
       actions.forEach((action, index) => {
         const isDone = outcomes[index]?.status === "fulfilled" && failures[index] === undefined;
-        if (isDone) this.#countReplacement(action, observed);
+        if (isDone) this.#tellReplacement(action, observed);
         if (isDone && action.do === "write-secret") memory.missingSecrets.delete(action.pod.metadata.uid);
       });
       const failure = failures.find(
@@ -256,9 +257,15 @@ export class Reconciler {
     return true;
   }
 
-  #countReplacement(action: Action, observed: Observed): void {
+  #tellReplacement(action: Action, observed: Observed): void {
     const former = replacedRecord(action, observed);
-    if (former !== undefined) this.#options.onReplacement?.(lossOf(supervisorOf(observed, former)));
+    if (former === undefined) return;
+    const lost = supervisorOf(observed, former);
+    const cause = lossOf(lost);
+    this.#options.onReplacement?.(cause);
+    // Its Pod goes, and with it all that else says why.
+    const why = lost && (disruptionOf(lost) ?? troubleOf(lost))?.message;
+    this.#options.log.info({ sandbox: observed.sandboxId, cause, why }, "a supervisor was lost and is replaced");
   }
 
   /** A refusal before the CR ran leaves nothing behind and is the caller's answer; a later one is the generation's end. */

@@ -190,7 +190,7 @@ function readiness({ cluster }: Observed, workload: Pod, supervisor: Pod | undef
   const trouble = troubleOf(workload);
   if (trouble !== undefined) return waiting("WorkloadReady", trouble.reason, trouble.message);
   if (awaitsLastPhase(workload)) {
-    const message = `a container ended, and node ${workload.spec?.nodeName} has not said yet whether it ended it`;
+    const message = `a container ended, and node ${workload.spec?.nodeName} has not said yet whether the node itself ended it`;
     return waiting("WorkloadReady", "ContainersEnded", message);
   }
   if (isOnSilentNode(workload)) {

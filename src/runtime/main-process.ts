@@ -124,7 +124,7 @@ export class MainProcess {
   }
 
   #after(code: number, final: MainStatus): void {
-    this.#options.log.info({ code, restarts: final.restartCount }, "the main process ended");
+    this.#options.log.info({ code, restarts: final.restartCount, stopped: this.#stopped }, "the main process ended");
     if (this.#stopped) return;
     if (!wantsRestart(this.#launch?.restartPolicy, code)) {
       this.#set({ ...final, exitCode: code });

@@ -9,7 +9,7 @@ const retryAfterMs = 2_000;
 /**
  * Refuses what needs a serving sandbox.
  * @throws unavailable with RetryInfo while the workload is frozen for a new supervisor, and while a gateway that has just begun has not heard
- * of one that served before; failed-precondition in every other phase than READY
+ * of one that was READY before; failed-precondition in every other phase than READY
  */
 export function requireServing(sandboxes: Sandboxes, record: SandboxRecord): void {
   const { row, status } = sandboxes.derive(record);
