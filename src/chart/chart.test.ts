@@ -35,6 +35,13 @@ describe("the chart", () => {
     expect(unused.map((path) => path.join("."))).toEqual([]);
   });
 
+  it("reads no part of a map whose keys are the operator's: one that was nulled would have its default back", () => {
+    const maps = openMaps(valuesJsonSchema() as Schema);
+    expect(maps).toContain("resources.limits");
+    const parts = [...usedValues()].filter((path) => maps.some((map) => path.startsWith(`${map}.`)));
+    expect(parts).toEqual([]);
+  });
+
   it("looks nothing up and has nothing random in it", () => {
     for (const [path, content] of files) {
       if (!path.startsWith("templates/")) continue;
@@ -143,4 +150,15 @@ function leaves(value: unknown, path: readonly string[] = []): string[][] {
   if (typeof value !== "object" || value === null || Array.isArray(value) || Object.keys(value).length === 0)
     return [[...path]];
   return Object.entries(value).flatMap(([key, inner]) => leaves(inner, [...path, key]));
+}
+
+interface Schema {
+  readonly properties?: Readonly<Record<string, Schema>>;
+  readonly additionalProperties?: boolean | Schema;
+}
+
+/** Dotted paths of what takes keys that the schema does not name. */
+function openMaps({ properties = {}, additionalProperties }: Schema, path: readonly string[] = []): string[] {
+  if (path.length > 0 && typeof additionalProperties === "object") return [path.join(".")];
+  return Object.entries(properties).flatMap(([key, inner]) => openMaps(inner, [...path, key]));
 }

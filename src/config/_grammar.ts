@@ -16,7 +16,7 @@ export const reservedPrefixes = ["openshell.ai/", "internal.openshell.ai/", "age
  * Patterns reach values.schema.json, where Helm refuses a wrong value before anything is rendered. Helm's engine is RE2: no look-around.
  */
 
-/** Text of a form and of a greatest length, which the pattern alone would not bound. */
+/** Text of a form and of a greatest length, which the pattern alone would not bound. Each step of a chain of methods would copy the schema. */
 function form(pattern: RegExp, maxLength: number, error: string) {
   return z.string().check(z.regex(pattern, { error }), z.maxLength(maxLength, { error }));
 }

@@ -29,6 +29,7 @@ declare module "zod" {
  * said about a schema with exactly that schema object; so each setting has a schema of its own.
  */
 export function setting<Schema extends z.ZodType>(schema: Schema, description: string, help: SettingHelp = {}): Schema {
+  if (z.globalRegistry.has(schema)) throw new Error(`a schema is described twice, the second time as: ${description}`);
   // As `meta` does, without a copy of the schema.
   z.globalRegistry.add(schema, { description, ...help });
   return schema;

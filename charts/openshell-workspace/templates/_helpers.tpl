@@ -18,8 +18,7 @@
   {{- if hasKey $tables $key0 -}}
     {{- include "openshell-workspace.overlay" (dict "onto" (get $onto $key0) "given" $item0 "tables" (get $tables $key0)) -}}
   {{- else -}}
-    {{- if kindIs "invalid" $item0 -}}
-    {{- else -}}
+    {{- if not (kindIs "invalid" $item0) -}}
       {{- $_ := set $onto $key0 $item0 -}}
     {{- end -}}
   {{- end -}}

@@ -553,8 +553,7 @@ readOnlyRootFilesystem: true
   {{- if hasKey $tables $key0 -}}
     {{- include "openshell.overlay" (dict "onto" (get $onto $key0) "given" $item0 "tables" (get $tables $key0)) -}}
   {{- else -}}
-    {{- if kindIs "invalid" $item0 -}}
-    {{- else -}}
+    {{- if not (kindIs "invalid" $item0) -}}
       {{- $_ := set $onto $key0 $item0 -}}
     {{- end -}}
   {{- end -}}

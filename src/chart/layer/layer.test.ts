@@ -244,8 +244,7 @@ describe("what all templates share", () => {
   {{- if hasKey $tables $key0 -}}
     {{- include "other.overlay" (dict "onto" (get $onto $key0) "given" $item0 "tables" (get $tables $key0)) -}}
   {{- else -}}
-    {{- if kindIs "invalid" $item0 -}}
-    {{- else -}}
+    {{- if not (kindIs "invalid" $item0) -}}
       {{- $_ := set $onto $key0 $item0 -}}
     {{- end -}}
   {{- end -}}

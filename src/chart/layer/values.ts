@@ -32,7 +32,10 @@ export interface Values<T> {
    * one root, and it is kept there as `$.<name>`. What it needs is declared before it; as a function, when the templates have been printed.
    */
   once<V>(name: string, value: Expr<V>, block?: Block | (() => Block)): Expr<V>;
-  /** Puts what is given over what is there, in the tables whose paths these are key by key. What is null is not given. */
+  /**
+   * Puts what is given over what is there: key by key in the tables above these paths, and as a whole at the paths themselves, a map too.
+   * What is null is not given.
+   */
   overlay(onto: Input<object>, given: Input<object>, paths: Iterable<readonly string[]>): Statement;
   /** Stands at the head of every file that refers to any of it. */
   readonly prepare: Statement;
@@ -75,11 +78,12 @@ export function valueReferences<T extends object>(chart: string, defaults: T): V
       shared.flatMap((block) => block()),
       true,
     );
-    const [given, all] = ["Values.AsMap", "v"].map((path) => expression<object>({ kind: "root", path }));
+    const given = expression<object>({ kind: "root", path: "Values.AsMap" });
+    const all = expression<object>({ kind: "root", path: "v" });
     return [
       when(not(call("hasKey", root, "v")), [
         run(call("set", root, "v", json(defaults))),
-        overlay(all ?? {}, given ?? {}, used.values()),
+        overlay(all, given, used.values()),
         ...shared.flatMap((block) => block()),
       ]),
     ];
@@ -111,7 +115,7 @@ function overlayOf(name: string): Helper {
         when(
           call("hasKey", tables, key),
           [output(helper.include(inside))],
-          [when(isNull, [], [run(call("set", onto, key, value))])],
+          [when(not(isNull), [run(call("set", onto, key, value))])],
         ),
       ];
     }),
