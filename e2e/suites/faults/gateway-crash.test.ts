@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { hasCode } from "../../../src/common/errors.ts";
 import { Breakpoints } from "../../support/breakpoints.ts";
 import { randomName } from "../../support/conformance.ts";
 import { canBreak, FaultSuite } from "../../support/fault-suite.ts";
@@ -61,7 +62,10 @@ describe("a gateway that is killed", { skip: !canBreak }, () => {
   async function expectWhole(sandbox: TestSandbox): Promise<void> {
     await sandbox.ready();
     // A gateway that has just begun shows what it had stored until it has heard of its sandboxes.
-    const here = () => sandbox.exec(["echo", "here"]).catch(() => undefined);
+    const here = () =>
+      sandbox.exec(["echo", "here"]).catch((error: unknown) => {
+        if (!hasCode(error, "unavailable")) throw error;
+      });
     await expect.poll(here, { timeout: 60_000 }).toMatchObject({ stdout: "here\n" });
     const kinds = async () => (await leftOf(bench.suite, sandbox)).map((object) => object.split("/")[0]);
     const whole = ["pod", "pod", "secret", "secret", "service"];
