@@ -49,10 +49,15 @@ async function driverOn(cluster: FakeCluster, settings = testSettings()) {
 }
 
 /** Lets the cluster and the driver move until `condition` holds. */
-async function until(cluster: FakeCluster, what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
-  const end = performance.now() + 5_000;
+async function until(
+  cluster: FakeCluster,
+  what: string,
+  condition: () => boolean | Promise<boolean>,
+  deadlineMs = 5_000,
+): Promise<void> {
+  const end = performance.now() + deadlineMs;
   while (!(await condition())) {
-    if (performance.now() > end) expect.fail(`waited 5 s for ${what}`);
+    if (performance.now() > end) expect.fail(`waited ${deadlineMs / 1000} s for ${what}`);
     await cluster.settle();
   }
 }
@@ -253,6 +258,22 @@ describe("refusals", () => {
     expect(await reasonsOf(client)).toEqual(["SupervisorRefused", "WaitingForAdmission", "WorkloadRunning"]);
     expect(cluster.all<Pod>("pods").map(isSupervisor)).toEqual([false]);
     expect(cluster.all<AgentSandbox>("sandboxes")[0]?.spec.operatingMode).toBe("Running");
+  });
+
+  test("a refused Secret of a replacement is said, ends no workload that runs, and is asked for again", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    const isSupervisor = ({ metadata }: Live<Pod>) => metadata.name.startsWith("os-supervisor");
+    const lost = cluster.all<Pod>("pods").find(isSupervisor) as Live<Pod>;
+    refuse("secrets", 'secrets "x" is forbidden: exceeded quota: q')(cluster);
+    cluster.forget("pods", lost);
+    await until(cluster, "the refusal", async () => (await reasonsOf(client))[0] === "SupervisorRefused");
+    expect(cluster.all<AgentSandbox>("sandboxes")[0]?.spec.operatingMode).toBe("Running");
+    cluster.beforeWrite = () => undefined;
+    const isReady = async () => (await reasonsOf(client)).join() === ready.join();
+    // Asked once in five seconds.
+    await until(cluster, "the next supervisor", isReady, 15_000);
   });
 
   test("a supervisor whose pair label admission changed is refused by that label, and is deleted", async () => {

@@ -20,7 +20,7 @@ import { awaitsLastPhase, troubleOf } from "./pod-trouble.ts";
 import { reasonClass } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 import { controllerRefusal } from "./refusal.ts";
-import { replacementWindow, replaceSupervisor } from "./replacement.ts";
+import { refusedForMs, replacementWindow, replaceSupervisor } from "./replacement.ts";
 import { changedLabels, missedObjects } from "./restore-labels.ts";
 
 const silentControllerMs = 10_000;
@@ -197,9 +197,11 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   if (trouble !== undefined && reasonClass(trouble.reason) === "failed") {
     return fail({ condition: "WorkloadReady", reason: trouble.reason, message: `supervisor Pod: ${trouble.message}` });
   }
-  const window = replacementWindow(observed, record, workload, supervisor);
+  const window = replacementWindow(observed, record, workload, supervisor, memory.refusedReplacement);
   if (window.failure !== undefined) return fail(window.failure);
   const later = again(timeout.leftMs, window.leftMs);
+  const refusedMs = refusedForMs(memory.refusedReplacement, record, observed.now);
+  if (refusedMs > 0) return { actions: repairs, ...again(refusedMs, later.againAfterMs) };
 
   repairs.push(...rewriteMissingSecrets(record, memory, workload, supervisor));
   if (!isReleased(workload) || !isReleased(supervisor)) {

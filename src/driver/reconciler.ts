@@ -10,7 +10,7 @@ import { type Action, type RefusedReplacement, type Request, sessionKey } from "
 import type { ClusterView } from "./cluster-view.ts";
 import type { Executor } from "./execute.ts";
 import type { Hub } from "./hub.ts";
-import { currentWorkload, isGoing, isRunning, type Observed, supervisorOf } from "./observed.ts";
+import { agentStatus, currentWorkload, isGoing, isRunning, type Observed, supervisorOf } from "./observed.ts";
 import { plan } from "./plan.ts";
 import { warningOf } from "./platform-events.ts";
 import { disruptionOf, troubleOf } from "./pod-trouble.ts";
@@ -213,6 +213,7 @@ export class Reconciler {
         const isDone = outcomes[index]?.status === "fulfilled" && failures[index] === undefined;
         if (isDone) this.#tellReplacement(action, observed);
         if (isDone && action.do === "write-secret") memory.missingSecrets.delete(action.pod.metadata.uid);
+        if (isDone && sessionOf(action, observed) !== undefined) memory.refusedReplacement = undefined;
       });
       const failure = failures.find(
         (one, index) => one !== undefined && !this.#waits(actions[index], one, observed, memory),
@@ -247,10 +248,13 @@ export class Reconciler {
     );
   }
 
-  /** Takes note of a refusal that ends nothing: that of a supervisor whose workload runs. The plan asks again within the window. */
+  /**
+   * Takes note of a refusal that ends nothing: that of a supervisor whose workload runs, or of its Secret. The plan asks again within the
+   * window.
+   */
   #waits(action: Action | undefined, failure: Failure, observed: Observed, memory: Memory): boolean {
-    if (action?.do !== "create-supervisor" || replacedRecord(action, observed) === undefined) return false;
-    const of = sessionKey(action.record);
+    const of = action && sessionOf(action, observed);
+    if (of === undefined) return false;
     const at = this.#options.now().getTime();
     const since = memory.refusedReplacement?.of === of ? memory.refusedReplacement.since : at;
     memory.refusedReplacement = { of, since, at, failure };
@@ -376,6 +380,15 @@ function replacedRecord(action: Action, observed: Observed): GenerationRecord | 
   const record = observed.record?.ok === true ? observed.record.record : undefined;
   if (action.do !== "create-supervisor" || record === undefined) return undefined;
   return isReplacement(action.record, record, currentWorkload(observed, record)) ? record : undefined;
+}
+
+/** The session of a workload that runs, when this makes its supervisor or what that needs. */
+function sessionOf(action: Action, observed: Observed): string | undefined {
+  if (replacedRecord(action, observed) !== undefined && action.do === "create-supervisor")
+    return sessionKey(action.record);
+  if (action.do !== "write-secret" || action.role !== "supervisor") return undefined;
+  const workload = currentWorkload(observed, action.record);
+  return workload !== undefined && agentStatus(workload)?.started === true ? sessionKey(action.record) : undefined;
 }
 
 /** A sandbox may be started any number of times in one process. */

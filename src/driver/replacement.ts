@@ -62,6 +62,11 @@ export function replaceSupervisor(
   return { actions: [{ do: "create-supervisor", record: next }] };
 }
 
+/** For how long the cluster is not asked again for what it refused of this session; 0 when it may be asked. */
+export function refusedForMs(refused: RefusedReplacement | undefined, record: GenerationRecord, now: Date): number {
+  return refused?.of === sessionKey(record) ? Math.max(0, refused.at + retryRefusedMs - now.getTime()) : 0;
+}
+
 /** A supervisor for a workload that runs already, with the next session of its generation. */
 export function isReplacement(
   next: GenerationRecord,
@@ -97,6 +102,7 @@ export function replacementWindow(
   record: GenerationRecord,
   workload: Live<Pod>,
   supervisor: Live<Pod>,
+  refused?: RefusedReplacement,
 ): { readonly failure?: Failure; readonly leftMs?: number } {
   const lostAt = record.replacedAt?.at(-1);
   const isUp = supervisor.status?.containerStatuses?.some(({ state }) => state?.running !== undefined) === true;
@@ -107,7 +113,8 @@ export function replacementWindow(
   const condition = supervisor.status?.conditions?.find(
     ({ type, status }) => type === "PodScheduled" && status !== "True",
   );
-  const why = troubleOf(supervisor)?.message ?? condition?.message;
+  const refusal = refused?.of === sessionKey(record) ? refused.failure.message : undefined;
+  const why = refusal ?? troubleOf(supervisor)?.message ?? condition?.message;
   return { failure: windowOver(seconds, why) };
 }
 

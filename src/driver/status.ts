@@ -113,7 +113,8 @@ function running(observed: Observed, record: GenerationRecord, refused: string |
   const workload = currentWorkload(observed, record);
   const supervisor = supervisorOf(observed, record);
   const admitted = admission(observed, record, workload, supervisor);
-  if (supervisor === undefined && workload !== undefined && refused !== undefined) {
+  const isWanted = supervisor === undefined || isGated(supervisor);
+  if (isWanted && workload !== undefined && refused !== undefined) {
     const message = "the next supervisor is not admitted yet";
     return [
       waiting("PodsAdmitted", "SupervisorRefused", refused),
