@@ -27,7 +27,7 @@ class FakeTree {
     const entry = this.entries.get(pid);
     if (entry === undefined) return false;
     if (signal === "SIGCONT") this.continued.push(pid);
-    this.entries.set(pid, { ...entry, state: signal === "SIGSTOP" ? "T" : "S" });
+    if (entry.state !== "D") this.entries.set(pid, { ...entry, state: signal === "SIGSTOP" ? "T" : "S" });
     return true;
   }
 
@@ -64,6 +64,22 @@ describe("freezing", () => {
     freezer = new Freezer(tree, log);
     await freezer.freeze("supervisor-lost", "gone");
     expect(tree.states()).toBe("TTTT");
+  });
+
+  it("is done although a parent waits in the kernel for a child that was stopped", async () => {
+    const tree = new FakeTree();
+    tree.add(10, 1, "D");
+    tree.add(11, 10);
+    let walks = 0;
+    tree.beforeList = (pass) => {
+      walks = pass;
+    };
+    freezer = new Freezer(tree, log);
+    await freezer.freeze("supervisor-lost", "gone");
+    expect(tree.states()).toBe("DT");
+    expect(walks).toBeLessThan(5);
+    freezer.thaw("supervisor-lost");
+    expect(tree.continued).toEqual([11, 10]);
   });
 
   it("leaves alone what somebody else had stopped", async () => {

@@ -73,12 +73,16 @@ export class Freezer {
     this.#changed();
   }
 
-  /** Stops whatever runs; how many that were. */
+  /**
+   * Stops whatever runs; how many that were. One that was told to and waits in the kernel is none of them, since it stops before its next
+   * instruction: a parent, for example, waits so for the child of its vfork(2), and for ever where that was stopped before its exec.
+   */
   #pass(): number {
     let running = 0;
     for (const one of this.#tree.list()) {
       if (stopped(one)) continue;
-      running += 1;
+      const isTold = this.#ours.has(idOf(one));
+      if (!isTold || one.state !== "D") running += 1;
       this.#ours.add(idOf(one));
       this.#tree.signal(one.pid, "SIGSTOP");
     }
