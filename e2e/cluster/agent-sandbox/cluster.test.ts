@@ -178,6 +178,9 @@ describe.skipIf(!kubeconfig)(title, () => {
   test("a quota that is full is shown, and one annotation makes it be tried again", async () => {
     const hard = { "count/services": "0" };
     await client.create(resourceQuotas, namespace, { metadata: { name: "q" }, spec: { hard } });
+    // One that was just made is not asked yet.
+    const counted = async () => (await client.get(resourceQuotas, namespace, "q")).status?.hard;
+    await expect.poll(counted, { timeout: 15_000 }).toEqual(hard);
     await create("quota", { ...suspended(), service: true });
     const { message } = await reads("quota", "Ready", "False ReconcilerError");
     expect(message).toContain("exceeded quota: q");
