@@ -246,29 +246,29 @@ describe("refusals", () => {
     expect(await reasonsOf(client)).toEqual(ready);
   });
 
-  test("a refused replacement is said, and ends no workload that runs", async () => {
+  const isSupervisor = ({ metadata }: Live<Pod>) => metadata.name.startsWith("os-supervisor");
+
+  /** A sandbox that ran, has lost its supervisor, and gets no other one, since these objects are refused. */
+  async function refusedReplacement(plural: "pods" | "secrets") {
     const cluster = new FakeCluster();
     const { client, driver } = await driverOn(cluster);
     await during(cluster, driver, client.createSandbox({ sandbox: asked }));
-    const isSupervisor = ({ metadata }: Live<Pod>) => metadata.name.startsWith("os-supervisor");
     const lost = cluster.all<Pod>("pods").find(isSupervisor) as Live<Pod>;
-    refuse("pods", 'pods "x" is forbidden: exceeded quota: q')(cluster);
+    refuse(plural, `${plural} "x" is forbidden: exceeded quota: q`)(cluster);
     cluster.forget("pods", lost);
     await until(cluster, "the refusal", async () => (await reasonsOf(client))[0] === "SupervisorRefused");
+    return { cluster, client };
+  }
+
+  test("a refused replacement is said, and ends no workload that runs", async () => {
+    const { cluster, client } = await refusedReplacement("pods");
     expect(await reasonsOf(client)).toEqual(["SupervisorRefused", "WaitingForAdmission", "WorkloadRunning"]);
     expect(cluster.all<Pod>("pods").map(isSupervisor)).toEqual([false]);
     expect(cluster.all<AgentSandbox>("sandboxes")[0]?.spec.operatingMode).toBe("Running");
   });
 
   test("a refused Secret of a replacement is said, ends no workload that runs, and is asked for again", async () => {
-    const cluster = new FakeCluster();
-    const { client, driver } = await driverOn(cluster);
-    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
-    const isSupervisor = ({ metadata }: Live<Pod>) => metadata.name.startsWith("os-supervisor");
-    const lost = cluster.all<Pod>("pods").find(isSupervisor) as Live<Pod>;
-    refuse("secrets", 'secrets "x" is forbidden: exceeded quota: q')(cluster);
-    cluster.forget("pods", lost);
-    await until(cluster, "the refusal", async () => (await reasonsOf(client))[0] === "SupervisorRefused");
+    const { cluster, client } = await refusedReplacement("secrets");
     expect(cluster.all<AgentSandbox>("sandboxes")[0]?.spec.operatingMode).toBe("Running");
     cluster.beforeWrite = () => undefined;
     const isReady = async () => (await reasonsOf(client)).join() === ready.join();

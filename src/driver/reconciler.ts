@@ -384,8 +384,7 @@ function replacedRecord(action: Action, observed: Observed): GenerationRecord | 
 
 /** The session of a workload that runs, when this makes its supervisor or what that needs. */
 function sessionOf(action: Action, observed: Observed): string | undefined {
-  if (replacedRecord(action, observed) !== undefined && action.do === "create-supervisor")
-    return sessionKey(action.record);
+  if (action.do === "create-supervisor") return replacedRecord(action, observed) && sessionKey(action.record);
   if (action.do !== "write-secret" || action.role !== "supervisor") return undefined;
   const workload = currentWorkload(observed, action.record);
   return workload !== undefined && agentStatus(workload)?.started === true ? sessionKey(action.record) : undefined;

@@ -56,7 +56,7 @@ export function replaceSupervisor(
     const seconds = record.settings.supervisor_replacement.window_seconds;
     const leftMs = refused.since + seconds * 1000 - now.getTime();
     if (leftMs <= 0) return { failure: windowOver(seconds, refused.failure.message) };
-    const waitMs = Math.min(leftMs, refused.at + retryRefusedMs - now.getTime());
+    const waitMs = Math.min(leftMs, refusedForMs(refused, next, now));
     if (waitMs > 0) return { actions: [], againAfterMs: waitMs };
   }
   return { actions: [{ do: "create-supervisor", record: next }] };
