@@ -57,7 +57,7 @@ export async function install(options: InstallOptions): Promise<void> {
     const files = [...options.presets.map((preset) => join(root, "values", `${preset}.yaml`)), own];
     const helm = ["upgrade", "--install", release.name, join(root, "charts/openshell")];
     const where = ["--kubeconfig", kubeconfig, "--namespace", release.namespace, "--create-namespace"];
-    // The API server checks each object as it is applied; Helm's own check before that takes more than all else that Helm does.
+    // The API server checks each object as it is applied; Helm's own check before that is a third of its work.
     const how = ["--wait", "--timeout", "4m", "--disable-openapi-validation"];
     await run(clients.helm4, [...helm, ...where, ...files.flatMap((file) => ["-f", file]), ...how], {
       timeoutMs: 280_000,

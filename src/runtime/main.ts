@@ -9,7 +9,7 @@ async function main(): Promise<number> {
   const [, , command] = process.argv;
   const log = createLogger({ name: "openshell-runtime", level: logLevel(process.env.OPENSHELL_LOG_LEVEL) });
   switch (command) {
-    // Each loads what it needs: `stage` and `seed` hold up every start, and would take four times as long with all of PID 1's modules.
+    // Each loads what it needs: `stage` and `seed` hold up every start, and would take half as long again with all of PID 1's modules.
     case undefined:
       return (await import("./init.ts")).runAsInit(process.env, log);
     case "stage":
