@@ -253,10 +253,12 @@ export function effective<T>(key: string): Expr<T> {
   return expression({ kind: "root", path: [table.name, ...path].join(".") });
 }
 
-/** The defaults of some settings of a table; "" for one that has none. */
+/** The defaults of some settings of a table, by name; "" for one that has none. */
 function defaultsOf(table: string, paths: Iterable<readonly string[]>): Table {
   const defaults: Table = {};
-  for (const path of [...paths].toSorted((left, right) => left.length - right.length)) {
+  // A table comes before what is read of it.
+  const byName = [...paths].toSorted((left, right) => (left.join(".") < right.join(".") ? -1 : 1));
+  for (const path of byName) {
     let at = defaults;
     for (const step of path.slice(0, -1)) {
       at[step] ??= {};

@@ -37,11 +37,11 @@
     "commonLabels": {}
   }`) -}}
   {{- include "openshell-workspace.overlay" (dict "onto" $.v "given" $.Values.AsMap "tables" (fromJson `{
-    "serviceAccount": {},
     "gateway": {"serviceAccount":{}},
+    "limitRange": {},
     "rbac": {},
     "resourceQuota": {},
-    "limitRange": {}
+    "serviceAccount": {}
   }`)) -}}
 {{- end -}}
 {{- end }}

@@ -613,34 +613,34 @@ readOnlyRootFilesystem: true
     "gatewayConfig": {}
   }`) -}}
   {{- include "openshell.overlay" (dict "onto" $.v "given" $.Values.AsMap "tables" (fromJson `{
-    "preflight": {},
+    "admissionPolicy": {},
+    "certManager": {"serverIssuerRef":{}},
     "gateway": {"image":{}},
     "global": {"image":{}},
-    "supervisor": {"image":{}},
-    "sandboxRuntime": {"image":{}},
+    "grpcRoute": {"backendTLSPolicy":{},"gateway":{"listener":{}}},
+    "ingress": {},
+    "limitRange": {},
+    "networkPolicy": {},
+    "openshiftRoute": {},
+    "persistence": {},
+    "pkiInitJob": {"resources":{}},
+    "podDisruptionBudget": {},
+    "preflight": {},
+    "probes": {"liveness":{},"readiness":{},"startup":{}},
+    "rbac": {},
+    "resourceQuota": {},
+    "resources": {},
     "sandbox": {"image":{}},
     "sandboxNamespace": {},
-    "persistence": {},
-    "serviceAccount": {},
+    "sandboxRuntime": {"image":{}},
     "sandboxServiceAccount": {},
-    "certManager": {"serverIssuerRef":{}},
-    "server": {"tls":{}},
-    "tlsRoute": {"gateway":{}},
-    "ingress": {},
-    "openshiftRoute": {},
-    "service": {},
-    "pkiInitJob": {"resources":{}},
-    "grpcRoute": {"gateway":{"listener":{}},"backendTLSPolicy":{}},
-    "resourceQuota": {},
-    "limitRange": {},
-    "admissionPolicy": {},
-    "serviceMonitor": {},
-    "networkPolicy": {},
-    "podDisruptionBudget": {},
-    "rbac": {},
     "selfTest": {},
-    "probes": {"startup":{},"liveness":{},"readiness":{}},
-    "resources": {}
+    "server": {"tls":{}},
+    "service": {},
+    "serviceAccount": {},
+    "serviceMonitor": {},
+    "supervisor": {"image":{}},
+    "tlsRoute": {"gateway":{}}
   }`)) -}}
   {{- $_ := set $ "checksApis" (and $.v.preflight.enabled ($.Capabilities.APIVersions.Has "apps/v1/Deployment")) -}}
   {{- $_ := set $ "containerSecurity" (trim (include "openshell.containerSecurity" $)) -}}
@@ -790,43 +790,43 @@ readOnlyRootFilesystem: true
   {{- end -}}
   {{- $_ := set $ "config" $tree -}}
   {{- $gateway := fromJson `{
-    "server_sans": [],
-    "disable_tls": false,
-    "tls": "",
-    "gateway_jwt": "",
-    "master_secret_path": "",
-    "health_bind_address": "",
+    "auth": {"allow_unauthenticated_users":false},
     "bind_address": "127.0.0.1:17670",
+    "disable_tls": false,
+    "gateway_jwt": "",
+    "health_bind_address": "",
+    "master_secret_path": "",
     "metrics_bind_address": "",
     "mtls_auth": {"enabled":false},
-    "auth": {"allow_unauthenticated_users":false},
-    "oidc": {"issuer":"","dangerously_allow_insecure_http":false,"admin_role":"openshell-admin","user_role":"openshell-user","audience":"openshell-cli","jwks_ttl_secs":3600,"jwks_allowed_origins":[],"ca_cert_path":"","roles_claim":"realm_access.roles","scopes_claim":""}
+    "oidc": {"admin_role":"openshell-admin","audience":"openshell-cli","ca_cert_path":"","dangerously_allow_insecure_http":false,"issuer":"","jwks_allowed_origins":[],"jwks_ttl_secs":3600,"roles_claim":"realm_access.roles","scopes_claim":"","user_role":"openshell-user"},
+    "server_sans": [],
+    "tls": ""
   }` -}}
   {{- include "openshell.overlay" (dict "onto" $gateway "given" $.config.openshell.gateway "tables" (fromJson `{
-    "mtls_auth": {},
     "auth": {},
+    "mtls_auth": {},
     "oidc": {}
   }`)) -}}
   {{- $_ := set $ "gateway" $gateway -}}
   {{- $driver := fromJson `{
-    "gateway_id": "openshell",
-    "grpc_endpoint": "",
-    "workspace_mode": "shared",
-    "operator_namespace_label": "",
-    "operator_namespace_file": "",
-    "image_pull_secrets": [],
     "app_armor_profile": "",
     "default_image": "",
-    "supervisor_resources": {"requests":{"cpu":"50m","memory":"96Mi"},"limits":{"memory":"256Mi","cpu":""}},
-    "workload_resources": {"requests":{"cpu":"50m","memory":"96Mi"},"limits":{"cpu":"","memory":""}},
-    "sandbox_runtime": {"pod_anti_affinity":"off","fence_check":"enforce"},
-    "managed_namespaces": {"pod_security":"restricted"}
+    "gateway_id": "openshell",
+    "grpc_endpoint": "",
+    "image_pull_secrets": [],
+    "managed_namespaces": {"pod_security":"restricted"},
+    "operator_namespace_file": "",
+    "operator_namespace_label": "",
+    "sandbox_runtime": {"fence_check":"enforce","pod_anti_affinity":"off"},
+    "supervisor_resources": {"limits":{"memory":"256Mi","cpu":""},"requests":{"cpu":"50m","memory":"96Mi"}},
+    "workload_resources": {"limits":{"cpu":"","memory":""},"requests":{"cpu":"50m","memory":"96Mi"}},
+    "workspace_mode": "shared"
   }` -}}
   {{- include "openshell.overlay" (dict "onto" $driver "given" $.config.openshell.drivers.kubernetes "tables" (fromJson `{
-    "supervisor_resources": {"limits":{},"requests":{}},
-    "workload_resources": {"limits":{},"requests":{}},
+    "managed_namespaces": {},
     "sandbox_runtime": {},
-    "managed_namespaces": {}
+    "supervisor_resources": {"limits":{},"requests":{}},
+    "workload_resources": {"limits":{},"requests":{}}
   }`)) -}}
   {{- $_ := set $ "driver" $driver -}}
   {{- $toml := printf "# Rendered by the chart from gatewayConfig and its own values.\n%v" (include "openshell.toml.table" (dict "path" "openshell" "depth" 1 "table" (get $.config "openshell"))) -}}

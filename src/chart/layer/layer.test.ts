@@ -233,7 +233,7 @@ describe("statements", () => {
 
 describe("what all templates share", () => {
   it("is worked out by the first of them: the values over their defaults, and what is made of them", () => {
-    const other = valueReferences("other", { gateway: { replicas: 1, name: "`" }, labels: {} });
+    const other = valueReferences("other", { gateway: { replicas: 1, name: "`" }, labels: {} }, ["sum"]);
     const sum = variable<number>("sum", 0);
     const shared = other.once("sum", sum, () => [sum.declaration, sum.assign(other.values.gateway.replicas)]);
     printExpression(other.values.labels);
@@ -267,5 +267,21 @@ describe("what all templates share", () => {
 `);
     expect(printExpression(shared)).toBe("$.sum");
     expect(printBlock([other.prepare], true)).toBe('\n{{- include "other.prepare" $ -}}');
+  });
+
+  it("is printed alike, whichever module of a chart was loaded first", () => {
+    const printed = [false, true].map((isReversed) => {
+      const defaults = { service: { port: 1 }, gateway: { name: "", tls: { secret: "" } } };
+      const chart = valueReferences("other", defaults, ["name", "address"]);
+      const modules = [
+        () => chart.once("name", orElse(chart.values.gateway.name, chart.values.gateway.tls.secret)),
+        () => chart.once("address", text`${expression({ kind: "root", path: "name" })}:${chart.values.service.port}`),
+      ];
+      const loaded = (isReversed ? modules.toReversed() : modules).map((load) => load());
+      for (const each of loaded) printExpression(each);
+      return chart.helpers.map((helper) => helper.print()).join("");
+    });
+    expect(printed[1]).toBe(printed[0]);
+    expect(printed[0]).toMatch(/"gateway": \{"tls":\{\}\},\s+"service": \{\}.*\$ "name".*\$ "address"/s);
   });
 });

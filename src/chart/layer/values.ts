@@ -23,7 +23,7 @@ export type Ref<T> = Expr<T> &
       : unknown);
 
 /** References into a tree of defaults, and what else all templates of a chart share. */
-export interface Values<T> {
+export interface Values<T, Shared extends string = never> {
   readonly values: Ref<T>;
   /** Dotted paths that some template reads. */
   used(): ReadonlySet<string>;
@@ -31,7 +31,7 @@ export interface Values<T> {
    * Something that many templates read and that is worked out once in a rendering, before all of them: Helm gives the templates of a chart
    * one root, and it is kept there as `$.<name>`. What it needs is declared before it; as a function, when the templates have been printed.
    */
-  once<V>(name: string, value: Expr<V>, block?: Block | (() => Block)): Expr<V>;
+  once<V>(name: Shared, value: Expr<V>, block?: Block | (() => Block)): Expr<V>;
   /**
    * Puts what is given over what is there: key by key in the tables above these paths, and as a whole at the paths themselves, a map too.
    * What is null is not given.
@@ -44,13 +44,20 @@ export interface Values<T> {
 }
 
 /**
- * References to every value, as `$.v.a.b`. They are read from the release once in a rendering, its values over the defaults: absent, null and
+ * References to every value, as `$.v.a.b`, and room for what is worked out once, in the order of `shared`: each may read those before it.
+ * What is printed depends on that order and on what the templates read, never on which of their modules was loaded first.
+ * They are read from the release once in a rendering, its values over the defaults: absent, null and
  * reused values give the default, and false, 0 and "" survive (`.Values.a.b` fails on a missing parent, and `default` would turn false into
  * true).
  */
-export function valueReferences<T extends object>(chart: string, defaults: T): Values<T> {
+export function valueReferences<T extends object, Shared extends string = never>(
+  chart: string,
+  defaults: T,
+  shared: readonly Shared[] = [],
+): Values<T, Shared> {
   const used = new Map<string, readonly string[]>();
-  const shared: (() => Block)[] = [];
+  const blocks = new Map<Shared, () => Block>();
+  const printShared = () => shared.flatMap((name) => blocks.get(name)?.() ?? []);
   const root = argument<Record<string, unknown>>();
   const reference = (path: readonly string[], fallback: unknown): unknown => {
     const target = {
@@ -70,21 +77,18 @@ export function valueReferences<T extends object>(chart: string, defaults: T): V
     });
   };
   const overlayHelper = overlayOf(`${chart}.overlay`);
-  const overlay: Values<T>["overlay"] = (onto, given, paths) =>
+  const overlay: Values<T, Shared>["overlay"] = (onto, given, paths) =>
     output(overlayHelper.include(call("dict", "onto", onto, "given", given, "tables", json(tablesOf(paths)))));
   const prepareHelper = new Helper(`${chart}.prepare`, () => {
     // Printing records what it refers to, which has to be read before it.
-    printBlock(
-      shared.flatMap((block) => block()),
-      true,
-    );
+    printBlock(printShared(), true);
     const given = expression<object>({ kind: "root", path: "Values.AsMap" });
     const all = expression<object>({ kind: "root", path: "v" });
     return [
       when(not(call("hasKey", root, "v")), [
         run(call("set", root, "v", json(defaults))),
         overlay(all, given, used.values()),
-        ...shared.flatMap((block) => block()),
+        ...printShared(),
       ]),
     ];
   });
@@ -92,7 +96,7 @@ export function valueReferences<T extends object>(chart: string, defaults: T): V
     values: reference([], defaults) as Ref<T>,
     used: () => new Set(used.keys()),
     once: (key, value, block = []) => {
-      shared.push(() => [...(typeof block === "function" ? block() : block), run(call("set", root, key, value))]);
+      blocks.set(key, () => [...(typeof block === "function" ? block() : block), run(call("set", root, key, value))]);
       return expression({ kind: "root", path: key });
     },
     overlay,
@@ -123,14 +127,16 @@ function overlayOf(name: string): Helper {
   return helper;
 }
 
+const byName = (left: readonly string[], right: readonly string[]) => (left.join(".") < right.join(".") ? -1 : 1);
+
 interface Tables {
   [key: string]: Tables;
 }
 
-/** The tables on the way to each path, one in another. */
+/** The tables on the way to each path, one in another, by name. */
 function tablesOf(paths: Iterable<readonly string[]>): Tables {
   const tables: Tables = {};
-  for (const path of paths) {
+  for (const path of [...paths].toSorted(byName)) {
     let at = tables;
     for (const step of path.slice(0, -1)) at = at[step] ??= {};
   }

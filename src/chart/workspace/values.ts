@@ -62,7 +62,6 @@ export const workspaceDefaults = workspaceValuesSchema.parse({}) as WorkspaceVal
 export const {
   values,
   used: usedWorkspaceValues,
-  once,
   prepare,
   helpers: prepareHelpers,
 } = valueReferences<WorkspaceValues>("openshell-workspace", workspaceDefaults);
