@@ -217,11 +217,14 @@ describe("a gateway that dies at a write of create", () => {
 });
 
 describe("refusals", () => {
-  const refuse = (plural: string, message: string) => (cluster: FakeCluster) => {
-    cluster.beforeWrite = ({ verb, resource }) => {
-      if (verb === "create" && resource === plural) throw refusal(403, "Forbidden", message);
+  const refuse =
+    (plural: string, message: string, of = "create") =>
+    (cluster: FakeCluster) => {
+      cluster.beforeWrite = ({ verb, resource }) => {
+        if (verb === of && resource === plural) throw refusal(403, "Forbidden", message);
+      };
     };
-  };
+  const denied = "an admission policy denied the request";
 
   test("a refused supervisor is the caller's answer and leaves nothing", async () => {
     const cluster = new FakeCluster();
@@ -246,16 +249,74 @@ describe("refusals", () => {
     expect(await reasonsOf(client)).toEqual(ready);
   });
 
+  test("a Sandbox that may not run is the caller's answer: a new one leaves nothing, a stopped one stays stopped", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    const answer = { code: "failed-precondition", details: { reason: "AdmissionRefused" } };
+    const refuseToRun = refuse("sandboxes", denied, "patch");
+    refuseToRun(cluster);
+    const creating = client.createSandbox({ sandbox: asked });
+    await expect(during(cluster, driver, creating)).rejects.toMatchObject(answer);
+    expect(["sandboxes", "pods", "services", "secrets"].flatMap((kind) => cluster.all(kind))).toEqual([]);
+    cluster.beforeWrite = () => undefined;
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    await during(cluster, driver, client.stopSandbox({ sandboxId: testSandboxId }));
+    refuseToRun(cluster);
+    const starting = client.startSandbox({ sandboxId: testSandboxId });
+    await expect(during(cluster, driver, starting)).rejects.toMatchObject(answer);
+    expect(await reasonsOf(client)).toEqual(["Stopped", "Stopped", "Stopped"]);
+    expect(cluster.all("pods")).toEqual([]);
+  });
+
+  test.each([
+    [403, "AdmissionRefused"],
+    [422, "InvalidPod"],
+  ] as const)("a release refused with %i ends the generation with %s", async (code, reason) => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    cluster.beforeWrite = ({ verb, resource }) => {
+      if (verb === "patch" && resource === "pods") throw refusal(code, "", denied);
+    };
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    expect(await reasonsOf(client)).toEqual([reason, "GenerationFailed", "GenerationFailed"]);
+    expect(cluster.all("pods")).toEqual([]);
+  });
+
   const isSupervisor = ({ metadata }: Live<Pod>) => metadata.name.startsWith("os-supervisor");
 
-  /** A sandbox that ran, has lost its supervisor, and gets no other one, since these objects are refused. */
-  async function refusedReplacement(plural: "pods" | "secrets") {
+  test("the refused release of a first supervisor ends the generation although its workload runs already", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster, testSettings({}, { pod_anti_affinity: "required" }));
+    const isUp = (pod: Live<Pod>) => !isSupervisor(pod) && pod.status?.phase === "Running";
+    cluster.beforeWrite = ({ verb, resource }) => {
+      const isSecond = cluster.all<Pod>("pods").some(isUp);
+      if (verb === "patch" && resource === "pods" && isSecond) throw refusal(403, "Forbidden", denied);
+    };
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    expect(await reasonsOf(client)).toEqual(["AdmissionRefused", "GenerationFailed", "GenerationFailed"]);
+    expect(cluster.all("pods")).toEqual([]);
+  });
+
+  /** A sandbox that ran and has lost its supervisor. */
+  async function withoutSupervisor(prepare: (cluster: FakeCluster) => void) {
     const cluster = new FakeCluster();
     const { client, driver } = await driverOn(cluster);
     await during(cluster, driver, client.createSandbox({ sandbox: asked }));
     const lost = cluster.all<Pod>("pods").find(isSupervisor) as Live<Pod>;
-    refuse(plural, `${plural} "x" is forbidden: exceeded quota: q`)(cluster);
+    prepare(cluster);
     cluster.forget("pods", lost);
+    return { cluster, client };
+  }
+
+  /** It gets no other one, since these objects, or the opening of its gate, are refused. */
+  async function refusedReplacement(what: "pods" | "secrets" | "release") {
+    const { cluster, client } = await withoutSupervisor((cluster) => {
+      if (what !== "release") return refuse(what, `${what} "x" is forbidden: exceeded quota: q`)(cluster);
+      cluster.beforeWrite = ({ verb, resource }) => {
+        const isThere = cluster.all<Pod>("pods").some(isSupervisor);
+        if (verb === "patch" && resource === "pods" && isThere) throw refusal(403, "Forbidden", denied);
+      };
+    });
     await until(cluster, "the refusal", async () => (await reasonsOf(client))[0] === "SupervisorRefused");
     return { cluster, client };
   }
@@ -267,13 +328,33 @@ describe("refusals", () => {
     expect(cluster.all<AgentSandbox>("sandboxes")[0]?.spec.operatingMode).toBe("Running");
   });
 
-  test("a refused Secret of a replacement is said, ends no workload that runs, and is asked for again", async () => {
-    const { cluster, client } = await refusedReplacement("secrets");
-    expect(cluster.all<AgentSandbox>("sandboxes")[0]?.spec.operatingMode).toBe("Running");
-    cluster.beforeWrite = () => undefined;
-    const isReady = async () => (await reasonsOf(client)).join() === ready.join();
-    // Asked once in five seconds.
-    await until(cluster, "the next supervisor", isReady, 15_000);
+  test.each([
+    ["Secret", "secrets"],
+    ["release", "release"],
+  ] as const)(
+    "a refused %s of a replacement is said, ends no workload that runs, and is asked for again",
+    async (_name, what) => {
+      const { cluster, client } = await refusedReplacement(what);
+      expect(cluster.all<AgentSandbox>("sandboxes")[0]?.spec.operatingMode).toBe("Running");
+      cluster.beforeWrite = () => undefined;
+      const isReady = async () => (await reasonsOf(client)).join() === ready.join();
+      // Asked once in five seconds.
+      await until(cluster, "the next supervisor", isReady, 15_000);
+    },
+  );
+
+  test("what admission changes in the release of a replacement ends the generation", async () => {
+    const { cluster, client } = await withoutSupervisor((changing) => {
+      const patch = changing.patch.bind(changing);
+      changing.patch = async (resource, namespace, name, body) => {
+        const answer = await patch(resource, namespace, name, body);
+        return resource.plural === "pods"
+          ? { ...answer, spec: { ...(answer as Pod).spec, hostNetwork: true } }
+          : answer;
+      };
+    });
+    await until(cluster, "its end", async () => (await reasonsOf(client))[0] === "AdmissionViolation");
+    await until(cluster, "its Pods' end", () => cluster.all("pods").length === 0);
   });
 
   test("a supervisor whose pair label admission changed is refused by that label, and is deleted", async () => {

@@ -107,14 +107,13 @@ export class Executor {
       case "point-service":
         return await this.#pointService(action.record, observed);
       case "run":
-        await this.#run(action.record, action.newTemplate, observed);
-        return undefined;
+        return await this.#refusable("the Sandbox", () => this.#run(action.record, action.newTemplate, observed));
       case "write-secret":
         return await this.#refusable(`the ${action.role} Secret`, () =>
           this.#secrets.write(action, memory.writtenSecrets),
         );
       case "release":
-        return await this.#release(action, observed);
+        return await this.#refusable(`the release of the ${action.role} Pod`, () => this.#release(action, observed));
       case "record":
         await this.#patchResource(observed, { metadata: this.#recordAnnotation(action.record) });
         return undefined;
@@ -235,13 +234,13 @@ export class Executor {
     return undefined;
   }
 
-  async #run(record: GenerationRecord, newTemplate: boolean, observed: Observed): Promise<void> {
+  async #run(record: GenerationRecord, newTemplate: boolean, observed: Observed): Promise<undefined> {
     const { resource, api } = observed;
-    if (resource === undefined || api === undefined) return;
+    if (resource === undefined || api === undefined) return undefined;
     const mode = runMode(api, true);
     if (!newTemplate) {
       await this.#patchResource(observed, { metadata: this.#recordAnnotation(record), spec: mode });
-      return;
+      return undefined;
     }
     // A merge would keep what the former template had and this one has not.
     const replaced = { podTemplate: workloadPodTemplate(this.#pair(record)), ...mode };
@@ -263,6 +262,7 @@ export class Executor {
       },
     );
     this.#options.overlay.put(record.sandbox.id, "sandboxes", patched);
+    return undefined;
   }
 
   async #suspend(record: GenerationRecord | undefined, observed: Observed): Promise<void> {

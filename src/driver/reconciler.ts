@@ -16,6 +16,7 @@ import { warningOf } from "./platform-events.ts";
 import { disruptionOf, troubleOf } from "./pod-trouble.ts";
 import type { Reason } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
+import { isRefusal } from "./refusal.ts";
 import { isReplacement, lossOf, type SupervisorLoss } from "./replacement.ts";
 import { type Condition, conditionsOf } from "./status.ts";
 
@@ -249,12 +250,14 @@ export class Reconciler {
   }
 
   /**
-   * Takes note of a refusal that ends nothing: that of a supervisor whose workload runs, or of its Secret. The plan asks again within the
-   * window.
+   * Takes note of a refusal that ends nothing: that of a supervisor whose workload runs, of its Secret, or of its release. The plan asks
+   * again within the window.
    */
   #waits(action: Action | undefined, failure: Failure, observed: Observed, memory: Memory): boolean {
     const of = action && sessionOf(action, observed);
     if (of === undefined) return false;
+    // What admission makes of a Pod in its release it would make of the next one.
+    if (action?.do === "release" && !isRefusal(failure)) return false;
     const at = this.#options.now().getTime();
     const since = memory.refusedReplacement?.of === of ? memory.refusedReplacement.since : at;
     memory.refusedReplacement = { of, since, at, failure };
@@ -385,7 +388,9 @@ function replacedRecord(action: Action, observed: Observed): GenerationRecord | 
 /** The session of a workload that runs, when this makes its supervisor or what that needs. */
 function sessionOf(action: Action, observed: Observed): string | undefined {
   if (action.do === "create-supervisor") return replacedRecord(action, observed) && sessionKey(action.record);
-  if (action.do !== "write-secret" || action.role !== "supervisor") return undefined;
+  if ((action.do !== "write-secret" && action.do !== "release") || action.role !== "supervisor") return undefined;
+  // The first one's workload may run before its gate opens, and has no agent yet.
+  if (action.do === "release" && action.record.replacedAt === undefined) return undefined;
   const workload = currentWorkload(observed, action.record);
   return workload !== undefined && agentStatus(workload)?.started === true ? sessionKey(action.record) : undefined;
 }

@@ -31,6 +31,11 @@ function reasonOf({ kind, message }: Refusal): Reason | undefined {
   return isAboveDefault ? "LimitRangeRefused" : reasonsOfRefusals[kind];
 }
 
+/** The cluster refused a write, which it may accept another time; any other failure is of what became of an object. */
+export function isRefusal({ reason }: Failure): boolean {
+  return Object.values(reasonsOfRefusals).includes(reason);
+}
+
 /** What the executor itself finds wrong with an answer. */
 const ownReasons = ["NameTaken", "SecretNameTaken", "AdmissionViolation"] as const satisfies readonly Reason[];
 
