@@ -24,6 +24,12 @@ export interface Rule {
   tolerates(expected: unknown, admitted: unknown, context: RuleContext): boolean;
 }
 
+const seLinuxLevel: Rule = {
+  why: "an SCC gives each namespace its own SELinux level, which only confines more; a type may do the opposite",
+  tolerates: (expected, admitted) =>
+    contains(admitted, expected) && addedKeys(expected, admitted).every((key) => key === "level"),
+};
+
 /**
  * What admission may change, by field path (`[]` stands for an item of a list). Everything that is not here must be as it was asked for; a
  * new field of the Pod API is a violation until somebody has thought about it.
@@ -91,10 +97,7 @@ export const admissionRules: Readonly<Record<string, Rule>> = {
   },
   "spec.dnsPolicy": defaultsTo("ClusterFirst"),
   "spec.schedulerName": defaultsTo("default-scheduler"),
-  "spec.securityContext.seLinuxOptions": {
-    why: "an SCC gives each namespace its own SELinux level, which only confines more",
-    tolerates: (expected) => expected === undefined,
-  },
+  "spec.securityContext.seLinuxOptions": seLinuxLevel,
   "spec.securityContext.supplementalGroupsPolicy": defaultsTo("Merge"),
   "spec.volumes[]": {
     why: "the controller adds the workspace volume from the Sandbox's claim template",
@@ -125,10 +128,7 @@ function containerRules(path: string): Record<string, Rule> {
       tolerates: (expected, admitted) => resourcesKept(expected, admitted),
     },
     [`${path}.terminationMessagePath`]: defaultsTo("/dev/termination-log"),
-    [`${path}.securityContext.seLinuxOptions`]: {
-      why: "as for the Pod",
-      tolerates: (expected) => expected === undefined,
-    },
+    [`${path}.securityContext.seLinuxOptions`]: seLinuxLevel,
     [`${path}.securityContext.procMount`]: defaultsTo("Default"),
     [`${path}.volumeMounts[].recursiveReadOnly`]: defaultsTo("Disabled"),
   };

@@ -185,6 +185,16 @@ describe.each(["workload", "supervisor"] as const)("an admitted %s Pod", (role) 
       "spec.shareProcessNamespace",
       (pod) => Object.assign(pod.spec, { shareProcessNamespace: true }),
     ],
+    [
+      "an SELinux type",
+      "spec.securityContext.seLinuxOptions",
+      (pod) => Object.assign(pod.spec.securityContext, { seLinuxOptions: { level: "s0:c1,c2", type: "spc_t" } }),
+    ],
+    [
+      "an SELinux type of a container",
+      `spec.containers[${role === "supervisor" ? "supervisor" : "agent"}].securityContext.seLinuxOptions`,
+      (pod) => Object.assign(pod.spec.containers[0].securityContext, { seLinuxOptions: { type: "spc_t" } }),
+    ],
     ["restarts", "spec.restartPolicy", (pod) => Object.assign(pod.spec, { restartPolicy: "Always" })],
     ["a field nobody thought of", "spec.brandNew", (pod) => Object.assign(pod.spec, { brandNew: 1 })],
     [
@@ -201,6 +211,26 @@ describe.each(["workload", "supervisor"] as const)("an admitted %s Pod", (role) 
     expect(faults(role, change as never)).toContain(field);
   });
 });
+
+test.each(["workload", "supervisor"] as const)(
+  "a %s Pod of which no affinity was asked for may get node affinity, and no other",
+  (role) => {
+    const anywhere = testRecord({}, testSettings({}, { pod_anti_affinity: "off" }));
+    const given = (affinity: object) => faults(role, (pod: AnyPod) => Object.assign(pod.spec, { affinity }), anywhere);
+    expect(testPod(role, anywhere).spec?.affinity).toBeUndefined();
+    const nodeAffinity = {
+      requiredDuringSchedulingIgnoredDuringExecution: {
+        nodeSelectorTerms: [{ matchExpressions: [{ key: "a", operator: "Exists" }] }],
+      },
+    };
+    const term = { topologyKey: "kubernetes.io/hostname" };
+    const podAffinity = { requiredDuringSchedulingIgnoredDuringExecution: [term] };
+    expect(given({})).toEqual([]);
+    expect(given({ nodeAffinity })).toEqual([]);
+    expect(given({ nodeAffinity, podAffinity })).toEqual(["spec.affinity.podAffinity"]);
+    expect(given({ podAntiAffinity: podAffinity })).toEqual(["spec.affinity.podAntiAffinity"]);
+  },
+);
 
 describe("changes that a class explains", () => {
   const record = testRecord(
