@@ -297,6 +297,32 @@ describe("refusals", () => {
     expect(cluster.all("pods")).toEqual([]);
   });
 
+  test("the Secret of a first supervisor, lost before it started and refused again, ends the generation", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    const create = cluster.create.bind(cluster);
+    // Another controller holds the supervisor back.
+    cluster.create = async (resource, namespace, body) => {
+      const held = structuredClone(body) as Pod & typeof body;
+      held.spec?.schedulingGates?.push({ name: "kueue.x-k8s.io/admission" });
+      const isPod = resource.plural === "pods";
+      return await create(resource, namespace, isPod ? { ...held, status: { phase: "Pending" } } : body);
+    };
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    const { metadata } = cluster.all<Pod>("pods").find(isSupervisor) as Live<Pod>;
+    const [workload] = cluster.all<Pod>("pods").filter((pod) => !isSupervisor(pod));
+    expect(workload?.status?.phase).toBe("Running");
+    refuse("secrets", 'secrets "x" is forbidden: exceeded quota: q')(cluster);
+    cluster.place("events", {
+      metadata: { name: "lost", namespace: "sandboxes" },
+      involvedObject: { kind: "Pod", ...metadata },
+      reason: "FailedMount",
+      message: 'MountVolume.SetUp failed for volume "identity" : secret "x" not found',
+    } as KubeObject & { metadata: { name: string } });
+    await until(cluster, "its end", async () => (await reasonsOf(client))[0] === "QuotaExceeded");
+    await until(cluster, "its Pods' end", () => cluster.all("pods").length === 0);
+  });
+
   /** A sandbox that ran and has lost its supervisor. */
   async function withoutSupervisor(prepare: (cluster: FakeCluster) => void) {
     const cluster = new FakeCluster();

@@ -389,8 +389,8 @@ function replacedRecord(action: Action, observed: Observed): GenerationRecord | 
 function sessionOf(action: Action, observed: Observed): string | undefined {
   if (action.do === "create-supervisor") return replacedRecord(action, observed) && sessionKey(action.record);
   if ((action.do !== "write-secret" && action.do !== "release") || action.role !== "supervisor") return undefined;
-  // The first one's workload may run before its gate opens, and has no agent yet.
-  if (action.do === "release" && action.record.replacedAt === undefined) return undefined;
+  // Before its first supervisor a workload may run, and has no agent yet.
+  if (action.record.replacedAt === undefined) return undefined;
   const workload = currentWorkload(observed, action.record);
   return workload !== undefined && agentStatus(workload)?.started === true ? sessionKey(action.record) : undefined;
 }
