@@ -732,6 +732,28 @@ describe("a lost supervisor", () => {
       });
     });
 
+    test.each(["CreateContainerError", "RunContainerError", "InvalidImageName"])(
+      "a next supervisor that its node cannot start for %s ends nothing before window_seconds is over",
+      (reason) => {
+        const waiting = (seconds: number | undefined) => {
+          const replacedAt = seconds === undefined ? {} : { replacedAt: [ago(seconds)] };
+          const of = under({ window_seconds: 60 }, { workloadUid: "workload-uid", ...replacedAt });
+          const state = { waiting: { reason, message: "context deadline exceeded" } };
+          const container = { name: "supervisor", image: "x", imageID: "", ready: false, restartCount: 0, state };
+          const status = { phase: "Pending", containerStatuses: [container] };
+          const supervisors = [testPod("supervisor", of, { gated: false, node: "b", status })];
+          return planOf(testObserved(of, { workloads: [workload], supervisors }));
+        };
+        expect(waiting(20)).toMatchObject({ actions: [], againAfterMs: 40_000 });
+        const failure = { reason: "SupervisorLost", message: expect.stringContaining("context deadline exceeded") };
+        expect(waiting(60).actions[0]).toMatchObject({ do: "suspend", record: { failure } });
+        // The first one has no window.
+        expect(waiting(undefined).actions[0]).toMatchObject({
+          record: { failure: { reason: expect.not.stringContaining("SupervisorLost") } },
+        });
+      },
+    );
+
     test("a refused supervisor is asked for again, once in five seconds, until window_seconds is over", () => {
       const of = under({ window_seconds: 60 }, { workloadUid: "workload-uid" });
       const next = { ...of, generation: { ...of.generation, session: of.generation.session + 1 } };

@@ -193,12 +193,13 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   }
   // It is replaced once its node says that it is over. Until then it is none that a former loss still waits for.
   if (awaitsLastPhase(supervisor)) return { actions: repairs, ...again(timeout.leftMs) };
-  const trouble = troubleOf(supervisor);
-  if (trouble !== undefined && reasonClass(trouble.reason) === "failed") {
-    return fail({ condition: "WorkloadReady", reason: trouble.reason, message: `supervisor Pod: ${trouble.message}` });
-  }
   const window = replacementWindow(observed, record, workload, supervisor, memory.refusedReplacement);
   if (window.failure !== undefined) return fail(window.failure);
+  const trouble = troubleOf(supervisor);
+  // What a node says once may pass: an agent that waits for its next supervisor ends by nothing but the window.
+  if (window.leftMs === undefined && trouble !== undefined && reasonClass(trouble.reason) === "failed") {
+    return fail({ condition: "WorkloadReady", reason: trouble.reason, message: `supervisor Pod: ${trouble.message}` });
+  }
   const later = again(timeout.leftMs, window.leftMs);
   const refusedMs = refusedForMs(memory.refusedReplacement, record, observed.now);
   if (refusedMs > 0) return { actions: repairs, ...again(refusedMs, later.againAfterMs) };

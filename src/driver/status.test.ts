@@ -74,6 +74,17 @@ describe("what is said about a sandbox", () => {
       testObserved(record, pods({ gated: false, node: "a", status: waitingFor("ImagePullBackOff") })),
     ],
     [
+      "its next supervisor cannot be started yet",
+      ["Admitted", "Scheduled", "StartingContainers"],
+      testObserved(
+        record,
+        pods(
+          { gated: false, node: "a", status: runningStatus },
+          { gated: false, node: "b", status: waitingFor("CreateContainerError") },
+        ),
+      ),
+    ],
+    [
       "its containers are starting",
       ["Admitted", "Scheduled", "StartingContainers"],
       testObserved(record, pods({ gated: false, node: "a", status: waitingFor("ContainerCreating") })),

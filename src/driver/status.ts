@@ -199,7 +199,10 @@ function readiness({ cluster }: Observed, workload: Pod, supervisor: Pod | undef
   }
   const supervisorTrouble = supervisor?.status?.phase === "Pending" ? troubleOf(supervisor) : undefined;
   if (supervisorTrouble !== undefined) {
-    return waiting("WorkloadReady", supervisorTrouble.reason, `supervisor Pod: ${supervisorTrouble.message}`);
+    // Beside a workload that runs it may pass; where it does not, the record says what the generation ended of.
+    const isWaitedOut = reasonClass(supervisorTrouble.reason) === "failed" && agentStatus(workload)?.started === true;
+    const reason = isWaitedOut ? "StartingContainers" : supervisorTrouble.reason;
+    return waiting("WorkloadReady", reason, `supervisor Pod: ${supervisorTrouble.message}`);
   }
   const isUp = agentStatus(workload)?.state?.running !== undefined;
   if (isUp && !isEnding(workload as Parameters<typeof isEnding>[0], cluster)) {
