@@ -50,10 +50,14 @@ export class TestGateway {
   readonly exits = new Log<string>();
   /** Errors that the next exchanges answer. */
   readonly refuseExchange: OpenShellError[] = [];
+  /** Errors that the next renewals answer. */
+  readonly refuseRefresh: OpenShellError[] = [];
   /** Answers of the next ConnectSupervisor calls; none means accepted. */
   readonly refuseSession: string[] = [];
   readonly refuseReport: OpenShellError[] = [];
   tokenLifeMs = 3_600_000;
+  /** How much this gateway's clock is ahead of the supervisor's. */
+  clockAheadMs = 0;
   heartbeatMs = 50;
   #connection: AsyncQueue<GatewayMessage> | undefined;
   port = 0;
@@ -97,11 +101,12 @@ export class TestGateway {
   }
 
   #issue(how: string, context: CallContext<undefined>) {
-    const refusal = how === "issued" ? this.refuseExchange.shift() : undefined;
+    const refusal = (how === "issued" ? this.refuseExchange : this.refuseRefresh).shift();
     this.tokens.add(`${how} for ${context.header("authorization")}`);
     if (refusal !== undefined) throw refusal;
-    const exp = Math.floor((Date.now() + this.tokenLifeMs) / 1000);
-    const token = `e30.${Buffer.from(JSON.stringify({ exp })).toString("base64url")}.${this.tokens.seen.length}`;
+    const iat = Math.floor((Date.now() + this.clockAheadMs) / 1000);
+    const claims = { iat, exp: iat + this.tokenLifeMs / 1000 };
+    const token = `e30.${Buffer.from(JSON.stringify(claims)).toString("base64url")}.${this.tokens.seen.length}`;
     return { token };
   }
 

@@ -38,6 +38,7 @@ export class GatewaySession {
   readonly #options: GatewayOptions;
   #epoch = 0n;
   #out: AsyncQueue<SupervisorMessage> | undefined;
+  #attemptEnd: AbortController | undefined;
 
   constructor(options: GatewayOptions) {
     this.#options = options;
@@ -46,6 +47,11 @@ export class GatewaySession {
   /** Sends a message on the session; dropped when it is down, since whatever it answers is gone too. */
   send(message: SupervisorMessage): void {
     this.#out?.offer(message);
+  }
+
+  /** Ends the stream that is up or on its way; `run` begins another, with another token when this one was invalidated. */
+  reconnect(why: string): void {
+    this.#attemptEnd?.abort(why);
   }
 
   /** Connects, and connects again, until the gateway rejects for good or `signal` aborts (which throws). */
@@ -80,6 +86,7 @@ export class GatewaySession {
     onLink({ name: "connecting", epoch });
     const out = new AsyncQueue<SupervisorMessage>();
     const attemptEnd = new AbortController();
+    this.#attemptEnd = attemptEnd;
     const signal = AbortSignal.any([outer, attemptEnd.signal]);
     let watchdog = new Watchdog(helloMs, () => attemptEnd.abort("the gateway did not answer hello"));
     let heartbeat: NodeJS.Timeout | undefined;
@@ -119,6 +126,7 @@ export class GatewaySession {
       return ended(OpenShellError.from(error).message);
     } finally {
       this.#out = undefined;
+      this.#attemptEnd = undefined;
       watchdog.clear();
       clearInterval(heartbeat);
       out.end();

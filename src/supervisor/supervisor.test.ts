@@ -146,11 +146,44 @@ describe("a supervisor", () => {
     expect(gateway.hellos.seen.map((hello) => hello.connectionEpoch)).toEqual([1n, 2n]);
   });
 
-  it("renews its session token before it expires", async () => {
+  it("renews its session token before it expires, though its own clock is hours behind the gateway's", async () => {
+    gateway.clockAheadMs = 2 * 3_600_000;
     gateway.tokenLifeMs = 1500;
     await startReady();
     const renewed = await gateway.tokens.next((line) => line.startsWith("refreshed"));
     expect(renewed).toMatch(/^refreshed for Bearer e30\..*\.1$/);
+  });
+
+  it("keeps a token as long as it lives, though its own clock is hours ahead of the gateway's", async () => {
+    gateway.clockAheadMs = -2 * 3_600_000;
+    await startReady();
+    gateway.drop();
+    await states.next((state) => !isReady(state));
+    await states.next(isReady);
+    expect(gateway.tokens.seen).toEqual(["issued for Bearer projected"]);
+  });
+
+  it("begins a new session with a new token when the gateway refuses to renew its token", async () => {
+    gateway.tokenLifeMs = 1500;
+    gateway.heartbeatMs = 1000;
+    await startReady();
+    gateway.refuseRefresh.push(new OpenShellError("unauthenticated", "the session is over"));
+    await gateway.tokens.next((line) => line.startsWith("refreshed"));
+    gateway.tokenLifeMs = 3_600_000;
+    await states.next((state) => !isReady(state));
+    await states.next(isReady);
+    expect(gateway.tokens.seen.at(-1)).toBe("issued for Bearer projected");
+    expect(gateway.hellos.seen.map((hello) => hello.connectionEpoch)).toEqual([1n, 2n]);
+  });
+
+  it("ends when the gateway refuses to renew its token and issues no other", async () => {
+    gateway.tokenLifeMs = 1500;
+    gateway.heartbeatMs = 1000;
+    await startReady();
+    const refusal = new OpenShellError("permission-denied", "this supervisor has its session already");
+    gateway.refuseExchange.push(...Array<OpenShellError>(5).fill(refusal));
+    gateway.refuseRefresh.push(new OpenShellError("unauthenticated", "expired"));
+    expect(await end).toMatchObject({ reason: "CredentialLost" });
   });
 
   it("ends with a named reason when the runtime refuses its session", async () => {

@@ -56,6 +56,7 @@ export class Supervisor {
       log,
       onExchange: (attempt) =>
         this.#setState(withLink(this.#state, { gateway: { name: "exchanging-token", attempt } })),
+      onRefused: () => this.#session.reconnect("the gateway refused to renew the session token"),
     });
     this.#session = new GatewaySession({
       gateway: this.#gateway,

@@ -13,7 +13,9 @@ export interface TokenOptions {
   readonly log: Logger;
   /** Told before each attempt to exchange the ServiceAccount token. */
   onExchange(attempt: number): void;
-  /** Milliseconds since the epoch. @default Date.now */
+  /** Told when the gateway refuses to renew the token: a session over it is to begin anew, with a token of its own. */
+  onRefused(): void;
+  /** Milliseconds of a clock that nobody sets. @default performance.now */
   readonly now?: () => number;
   readonly random?: () => number;
 }
@@ -24,6 +26,8 @@ const backoff = { initialMs: 100, maxMs: 2000 };
 const refusalsBeforeEnd = 5;
 /** Share of a token's life after which it is renewed. */
 const renewAfter = 2 / 3;
+/** Life of a token that does not say how long it lives, in milliseconds. */
+const unknownLifeMs = 600_000;
 
 /**
  * The session token: got once for the projected ServiceAccount token, then renewed with itself before it expires.
@@ -92,12 +96,14 @@ export class SessionToken {
         Math.min(Math.max(wait, failures === 0 ? 0 : backoffMs(failures, this.#backoff())), 3_600_000),
         signal,
       );
-      if (this.#current === undefined || this.#now() < this.#current.renewAt) continue;
+      const renewed = this.#current;
+      if (renewed === undefined || this.#now() < renewed.renewAt) continue;
       try {
         const response = await this.#options.gateway.client.refreshSandboxToken(
           {},
           { headers: this.headers(), timeoutMs: callTimeoutMs, signal },
         );
+        if (this.#current !== renewed) continue;
         // Without extension services the session token comes in `token`; with them in `sandbox_token`.
         const separate = response.sandboxToken !== "";
         this.#adopt(
@@ -109,8 +115,10 @@ export class SessionToken {
       } catch (error) {
         signal.throwIfAborted();
         failures += 1;
-        if (hasCode(error, "unauthenticated")) this.invalidate();
         this.#options.log.warn({ failures }, `session token not renewed: ${OpenShellError.from(error).message}`);
+        if (this.#current !== renewed || !hasCode(error, "unauthenticated")) continue;
+        this.invalidate();
+        this.#options.onRefused();
       }
     }
   }
@@ -129,12 +137,12 @@ export class SessionToken {
 
   #adopt(token: string, expiration: Timestamp | undefined): void {
     const now = this.#now();
-    const expiresAt = expiryOf(token) ?? (expiration === undefined ? now + 600_000 : Number(expiration.seconds) * 1000);
-    this.#current = { token, expiresAt, renewAt: now + (expiresAt - now) * renewAfter };
+    const lifeMs = lifeOf(token, expiration);
+    this.#current = { token, expiresAt: now + lifeMs, renewAt: now + Math.max(1000, lifeMs * renewAfter) };
   }
 
   #now(): number {
-    return (this.#options.now ?? Date.now)();
+    return this.#options.now?.() ?? performance.now();
   }
 
   #backoff() {
@@ -143,15 +151,21 @@ export class SessionToken {
   }
 }
 
-/** `exp` of a JWT in milliseconds; undefined when it is none. Only the gateway verifies it: here it sets a timer. */
-export function expiryOf(token: string): number | undefined {
-  const payload = token.split(".")[1];
-  if (payload === undefined) return undefined;
+/**
+ * How long a token lives, in milliseconds: the time between two moments of the gateway's clock, since this node's may be hours off. Only
+ * the gateway verifies a token: here it sets a timer.
+ * @param expiration for a JWT without `exp`
+ */
+export function lifeOf(token: string, expiration?: Timestamp): number {
+  const { iat, exp = Number(expiration?.seconds) } = claimsOf(token);
+  return typeof iat === "number" && typeof exp === "number" && exp > iat ? (exp - iat) * 1000 : unknownLifeMs;
+}
+
+function claimsOf(token: string): { readonly iat?: unknown; readonly exp?: unknown } {
   try {
-    const claims: unknown = JSON.parse(Buffer.from(payload, "base64url").toString("utf8"));
-    if (typeof claims !== "object" || claims === null || !("exp" in claims)) return undefined;
-    return typeof claims.exp === "number" ? claims.exp * 1000 : undefined;
+    const claims: unknown = JSON.parse(Buffer.from(token.split(".")[1] ?? "", "base64url").toString("utf8"));
+    return typeof claims === "object" && claims !== null ? claims : {};
   } catch {
-    return undefined;
+    return {};
   }
 }
