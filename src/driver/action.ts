@@ -53,6 +53,8 @@ export interface PlanMemory {
   /** UIDs of Pods whose node found their Secret missing, and that have not got another one since. */
   readonly missingSecrets: ReadonlySet<string>;
   readonly refusedReplacement?: RefusedReplacement | undefined;
+  /** `imagesOf` the Pods as this process saw them first, by UID. */
+  readonly images?: ReadonlyMap<string, string>;
 }
 
 /** The cluster refused the supervisor of a session while the workload of its generation runs. */

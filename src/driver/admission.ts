@@ -36,13 +36,13 @@ export function verifyAdmission(expected: ExpectedPod, admitted: Json, context: 
 }
 
 /** One sentence that names the field, for a condition. */
-export function violationText(pod: string, violations: readonly Violation[]): string {
+export function violationText(pod: string, violations: readonly Violation[], by = "admission"): string {
   const parts = violations.map(
     ({ field, expected, admitted }) => `${field} is ${show(admitted)} instead of ${show(expected)}`,
   );
   const shown = parts.slice(0, 3).join("; ");
   const more = parts.length > 3 ? `; and ${parts.length - 3} more` : "";
-  return `admission changed the ${pod} Pod: ${shown}${more}`;
+  return `${by} changed the ${pod} Pod: ${shown}${more}`;
 }
 
 function compare(

@@ -673,6 +673,61 @@ describe("labels that somebody changes", () => {
   });
 });
 
+describe("images of a pair that runs", () => {
+  const settingsOf = (images: string, allowed_image_rewrites: Record<string, string>) =>
+    testSettings({
+      default_image: `registry.test/agent:${images}`,
+      supervisor_image: `registry.test/supervisor:${images}`,
+      sandbox_runtime_image: `registry.test/runtime:${images}`,
+      admission: { allowed_image_rewrites },
+    });
+
+  /** A pair whose supervisor's image a webhook took to a mirror, under a driver of the next release. */
+  async function upgraded() {
+    const cluster = new FakeCluster();
+    const create = cluster.create.bind(cluster);
+    cluster.create = async (resource, namespace, body) => {
+      const text = JSON.stringify(body);
+      const isPod = resource.plural === "pods";
+      return await create(
+        resource,
+        namespace,
+        isPod ? JSON.parse(text.replaceAll("registry.test/", "mirror.test/")) : body,
+      );
+    };
+    const first = await driverOn(cluster, settingsOf("1", { "registry.test/": "mirror.test/" }));
+    await during(cluster, first.driver, first.client.createSandbox({ sandbox: asked }));
+    for (const end of ends.splice(0)) await end();
+    cluster.calls.length = 0;
+    return { cluster, ...(await driverOn(cluster, settingsOf("2", {}))) };
+  }
+
+  test("are not judged by what is set since: an upgrade with other images and rewrites writes nothing", async () => {
+    const { cluster, client, driver } = await upgraded();
+    const images = () => cluster.all<Pod>("pods").map(({ spec }) => spec?.containers[0]?.image);
+    expect(images().sort()).toEqual(["mirror.test/supervisor:1", "registry.test/agent:1"]);
+    await until(cluster, "the driver", () => driver.depth() === 0);
+    expect(cluster.writes()).toEqual([]);
+    expect(await reasonsOf(client)).toEqual(ready);
+  });
+
+  test.each(["supervisor", "agent"])(
+    "may not change: the %s's ends the generation, with the image named",
+    async (name) => {
+      const { cluster, client } = await upgraded();
+      const pod = cluster.all<Pod>("pods").find(({ spec }) => spec?.containers[0]?.name === name) as Live<Pod>;
+      const containers = [{ ...pod.spec?.containers[0], image: "evil.test/it:1" }];
+      const resource: Resource = { group: "", version: "v1", kind: "Pod", plural: "pods", namespaced: true };
+      await cluster.patch(resource, "sandboxes", pod.metadata.name, {
+        type: "merge",
+        body: { spec: { containers } } as KubeObject,
+      });
+      await until(cluster, "its end", async () => (await reasonsOf(client))[0] === "AdmissionViolation");
+      await until(cluster, "its Pods' end", () => cluster.all("pods").length === 0);
+    },
+  );
+});
+
 describe("without the Agent Sandbox API", () => {
   test("nothing is said to be there or not, until it is served; then everything is there at once", async () => {
     const cluster = new FakeCluster();

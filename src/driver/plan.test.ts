@@ -15,7 +15,7 @@ import {
   testSettings,
 } from "./_testing.ts";
 import { type Action, type RefusedReplacement, type Request, secretKey, sessionKey } from "./action.ts";
-import type { Observed } from "./observed.ts";
+import { imagesOf, type Observed } from "./observed.ts";
 import { plan } from "./plan.ts";
 import { podWithoutSecret } from "./platform-events.ts";
 import type { GenerationRecord } from "./record.ts";
@@ -41,6 +41,7 @@ function planOf(
     request?: Request;
     written?: readonly string[];
     missing?: readonly string[];
+    images?: ReadonlyMap<string, string>;
     refusedReplacement?: RefusedReplacement;
   } = {},
 ) {
@@ -49,6 +50,7 @@ function planOf(
     request: memory.request,
     writtenSecrets: new Set(memory.written),
     missingSecrets: new Set(memory.missing),
+    ...(memory.images && { images: memory.images }),
     refusedReplacement: memory.refusedReplacement,
   });
 }
@@ -860,6 +862,53 @@ describe("life beside others", () => {
         },
       },
     });
+  });
+
+  test.each(["workload", "supervisor"] as const)("a changed image of the %s Pod ends the generation", (role) => {
+    const seen = ({ workloads, supervisors }: typeof up) =>
+      new Map([...workloads, ...supervisors].map((pod) => [pod.metadata.uid, imagesOf(pod)]));
+    const withImage = (change: (image: string) => string): typeof up => {
+      const pods = structuredClone(up);
+      const [container] = pods[`${role}s`][0]?.spec?.containers ?? [];
+      if (container !== undefined) container.image = change(container.image ?? "");
+      return pods;
+    };
+    const planned = (now: typeof up, images: ReadonlyMap<string, string>, cluster = calmCluster) =>
+      planOf(testObserved(record, { ...now, cluster }), { images }).actions;
+    const other = withImage(() => "evil.test/agent:1");
+    expect(planned(other, seen(up))[0]).toMatchObject({
+      do: "suspend",
+      record: {
+        failure: {
+          condition: "PodsAdmitted",
+          reason: "AdmissionViolation",
+          message: expect.stringMatching(
+            new RegExp(
+              `^somebody changed the ${role} Pod: spec\\.containers\\[\\w+\\]\\.image is "evil\\.test/agent:1"`,
+            ),
+          ),
+        },
+      },
+    });
+    // What was so when this process began may be by settings that are gone.
+    expect(planned(other, seen(other))).toEqual([]);
+    expect(planned(other, new Map())).toEqual([]);
+    // A digest pins the same image, and an operator may allow a registry to be replaced.
+    expect(
+      planned(
+        withImage((image) => `${image}@sha256:${"0".repeat(64)}`),
+        seen(up),
+      ),
+    ).toEqual([]);
+    const [expected = ""] = /^[^:]+/.exec(up[`${role}s`][0]?.spec?.containers[0]?.image ?? "") ?? [];
+    const cluster = { ...calmCluster, imageRewrites: { [expected]: "mirror.test/it" } };
+    expect(
+      planned(
+        withImage((image) => image.replace(expected, "mirror.test/it")),
+        seen(up),
+        cluster,
+      ),
+    ).toEqual([]);
   });
 
   test("a foreign policy that opens the fence of a running workload ends the generation, a tolerated one does not", () => {

@@ -22,6 +22,7 @@ import type { Failure, GenerationRecord } from "./record.ts";
 import { controllerRefusal } from "./refusal.ts";
 import { refusedForMs, replacementWindow, replaceSupervisor } from "./replacement.ts";
 import { changedLabels, missedObjects } from "./restore-labels.ts";
+import { changedImage } from "./verify-pods.ts";
 
 const silentControllerMs = 10_000;
 const nothing: Plan = { actions: [] };
@@ -176,7 +177,9 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   if (leaving.length > 0) return { actions: leaving };
 
   // A workload that runs is watched and mended whatever its supervisor does meanwhile.
-  const breach = breachWhileRunning(observed, record, workload, supervisor);
+  const breach =
+    breachWhileRunning(observed, record, workload, supervisor) ??
+    changedImage(observed, record, memory, { workload, supervisor });
   if (breach !== undefined) return fail(breach);
   const repairs = [
     ...pointService(observed, record),

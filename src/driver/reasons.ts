@@ -53,7 +53,11 @@ export const reasons = {
   InvalidPod: entry(admitted, "failed", "the API server finds a Pod invalid"),
   NamespaceTerminating: entry(admitted, "failed", "the namespace is being deleted"),
   NameTaken: entry(admitted, "failed", "an object of that name belongs to somebody else"),
-  AdmissionViolation: entry(admitted, "failed", "admission changed a field it may not change"),
+  AdmissionViolation: entry(
+    admitted,
+    "failed",
+    "admission changed a field it may not change, or somebody an image of a Pod that runs",
+  ),
   AgentSandboxSchemaTooOld: entry(admitted, "failed", "the installed Sandbox CRD dropped a field"),
   ImageVolumeUnsupported: entry(admitted, "failed", "the cluster dropped the image volume of the runtime"),
   PriorityWouldPreemptPeer: entry(admitted, "failed", "the Pod placed second could preempt the first"),

@@ -10,7 +10,7 @@ import { type Action, type RefusedReplacement, type Request, sessionKey } from "
 import type { ClusterView } from "./cluster-view.ts";
 import type { Executor } from "./execute.ts";
 import type { Hub } from "./hub.ts";
-import { agentStatus, currentWorkload, isGoing, isRunning, type Observed, supervisorOf } from "./observed.ts";
+import { agentStatus, currentWorkload, imagesOf, isGoing, isRunning, type Observed, supervisorOf } from "./observed.ts";
 import { plan } from "./plan.ts";
 import { warningOf } from "./platform-events.ts";
 import { disruptionOf, troubleOf } from "./pod-trouble.ts";
@@ -30,6 +30,7 @@ interface Memory {
   creating: Deferred<GenerationRecord> | undefined;
   readonly writtenSecrets: Set<string>;
   readonly missingSecrets: Set<string>;
+  readonly images: Map<string, string>;
   refusedReplacement: RefusedReplacement | undefined;
   readonly changedAt: Map<string, { readonly text: string; readonly at: Date }>;
 }
@@ -196,7 +197,7 @@ export class Reconciler {
       const memory = this.#memoryOf(sandboxId);
       const observed = view.observe(sandboxId);
       this.#settle(observed, memory);
-      forgetSecretsOfGonePods(memory, observed);
+      keepToLivingPods(memory, observed);
       const { actions, againAfterMs } = plan(observed, { gatewayId, ...memory });
       if (actions.length === 0) {
         this.publish(sandboxId);
@@ -362,6 +363,7 @@ export class Reconciler {
       creating: undefined,
       writtenSecrets: new Set(),
       missingSecrets: new Set(),
+      images: new Map(),
       refusedReplacement: undefined,
       changedAt: new Map(),
     };
@@ -395,14 +397,16 @@ function sessionOf(action: Action, observed: Observed): string | undefined {
   return workload !== undefined && agentStatus(workload)?.started === true ? sessionKey(action.record) : undefined;
 }
 
-/** A sandbox may be started any number of times in one process. */
-function forgetSecretsOfGonePods(
-  { writtenSecrets: written, missingSecrets: missing }: Pick<Memory, "writtenSecrets" | "missingSecrets">,
+/** Notes new Pods and forgets those that are gone: a sandbox may be started any number of times in one process. */
+function keepToLivingPods(
+  { writtenSecrets: written, missingSecrets: missing, images }: Memory,
   { workloads, supervisors }: Observed,
 ): void {
-  const living = new Set([...workloads, ...supervisors].map(({ metadata }) => metadata.uid));
+  const living = new Map([...workloads, ...supervisors].map((pod) => [pod.metadata.uid, pod]));
   for (const key of written) if (!living.has(key.slice(0, key.indexOf("/")))) written.delete(key);
   for (const uid of missing) if (!living.has(uid)) missing.delete(uid);
+  for (const uid of images.keys()) if (!living.has(uid)) images.delete(uid);
+  for (const [uid, pod] of living) if (!images.has(uid)) images.set(uid, imagesOf(pod));
 }
 
 function errorOf({ reason, message }: Failure): OpenShellError {

@@ -11,8 +11,8 @@ import {
 import { type ExpectedPod, type Violation, verifyAdmission, violationText } from "./admission.ts";
 import type { RuleContext } from "./admission-rules.ts";
 import { foreignOpening } from "./fence.ts";
-import { type ClusterFacts, isReleased, type Observed } from "./observed.ts";
-import type { Failure } from "./record.ts";
+import { type ClusterFacts, imagesOf, isReleased, type Observed } from "./observed.ts";
+import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
 
 export type Role = "workload" | "supervisor";
 
@@ -60,6 +60,33 @@ export function foreignPolicyFailure(
     reason: "ForeignNetworkPolicy",
     message: `${opening}; delete it, or name it in tolerated_network_policies`,
   };
+}
+
+/**
+ * Whoever may patch Pods may change an image of one that runs, and its node starts that one in the container's place. What differs from the
+ * record since this process saw it first is left alone: an operator may have changed `allowed_image_rewrites` meanwhile.
+ */
+export function changedImage(
+  { cluster }: Observed,
+  record: GenerationRecord,
+  { gatewayId, images }: { readonly gatewayId: string; readonly images?: ReadonlyMap<string, string> },
+  pods: Readonly<Record<Role, Live<Pod> | undefined>>,
+): Failure | undefined {
+  for (const role of ["workload", "supervisor"] as const) {
+    const pod = pods[role];
+    const before = pod && images?.get(pod.metadata.uid);
+    if (pod === undefined || before === undefined || !isReleased(pod) || imagesOf(pod) === before) continue;
+    const wrong = violationsOf(role, pod, pairOf(record, gatewayId), cluster).filter(({ field }) =>
+      /\.image$/.test(field),
+    );
+    if (wrong.length === 0) continue;
+    return {
+      condition: "PodsAdmitted",
+      reason: "AdmissionViolation",
+      message: violationText(role, wrong, "somebody"),
+    };
+  }
+  return undefined;
 }
 
 export function violationFailure(
