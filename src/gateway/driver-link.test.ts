@@ -71,6 +71,24 @@ describe("a gateway and its driver", () => {
     }
   });
 
+  it("stops what the driver turns out to have of a sandbox that was stopped before its create was answered", async () => {
+    const driver = new MemoryDriver();
+    const begun = Promise.withResolvers<void>();
+    driver.start = () => begun.promise;
+    await using test = await TestGateway.start({ driver });
+    const id = await create(test, "one");
+    await test.client.stopSandbox(about("one"));
+    // A former process asked for it and did not live to hear the answer.
+    driver.held.set(id, { id, name: "one", workspace: "default", generation: "memory://one/1", reason: "Running" });
+    begun.resolve();
+    await untilPhase(test.client, "one", "STOPPED");
+    expect(driver.calls).toEqual(["validate", "stop"]);
+    // Its next run begins as any other's.
+    await test.client.startSandbox(about("one"));
+    await using _ = await supervised(test, id);
+    await untilPhase(test.client, "one", "READY");
+  });
+
   it("opens the driver's stream again when it breaks, and misses nothing", async () => {
     await using test = await TestGateway.start();
     test.driver.automatic = false;

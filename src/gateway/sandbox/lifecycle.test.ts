@@ -8,6 +8,7 @@ import {
   exitReported,
   failed,
   failedInDriver,
+  found,
   type Lifecycle,
   nextAction,
   startRequested,
@@ -78,6 +79,14 @@ describe("a sandbox's lifecycle", () => {
     expect(converge(startRequested(gone, "g2")).calls).toEqual(["create"]);
   });
 
+  it("stops what the driver turns out to have when the answer of its create was lost", () => {
+    expect(converge(found(stopRequested(created()))).calls).toEqual(["stop"]);
+    expect(converge(found(failed(created(), "DriverRefused", "sentence"))).calls).toEqual(["stop"]);
+    for (const known of [created(), running, deleteRequested(created()), vanished(running)]) {
+      expect(found(known)).toBe(known);
+    }
+  });
+
   it("is never created again once deletion was asked for, and settles whatever happened before", () => {
     const step = fc.constantFrom<(life: Lifecycle) => Lifecycle>(
       stopRequested,
@@ -86,6 +95,7 @@ describe("a sandbox's lifecycle", () => {
       (life) => exitFinalized(life, "main"),
       (life) => failed(life, "Reason", "sentence"),
       (life) => failedInDriver(life, "Reason", "sentence"),
+      found,
       vanished,
       (life) => converge(life).to,
       (life) => {

@@ -116,6 +116,12 @@ export function isStarted({ desired, applied, generationId }: Lifecycle): boolea
   return desired === "running" && applied.state === "running" && applied.generationId === generationId;
 }
 
+/** The driver has it though no answer of its ever said so: what is no longer wanted of it is to be stopped. */
+export function found(before: Lifecycle): Lifecycle {
+  const isUnwanted = before.desired === "stopped" || before.desired === "ended";
+  return isUnwanted && before.applied.state === "absent" ? afterAction(before, "create") : before;
+}
+
 /** What the driver ran is gone though nobody here deleted it. */
 export function vanished(before: Lifecycle): Lifecycle {
   const gone = failed(

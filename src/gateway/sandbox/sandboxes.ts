@@ -6,7 +6,7 @@ import type { SandboxRecord } from "../store/sandboxes.ts";
 import type { Store } from "../store/store.ts";
 import type { ClassifyReason } from "./driver-state.ts";
 import { SandboxHub } from "./hub.ts";
-import { created, failed, failedInDriver, isStarted, type Lifecycle, vanished } from "./lifecycle.ts";
+import { created, failed, failedInDriver, found, isStarted, type Lifecycle, vanished } from "./lifecycle.ts";
 import { type DerivedStatus, deriveStatus } from "./status.ts";
 
 export interface SandboxesOptions {
@@ -96,7 +96,7 @@ export class Sandboxes {
   /** What the driver reports of a sandbox. */
   observe(id: string, status: compute.DriverSandboxStatus): void {
     this.#driver.set(id, status);
-    this.change(id, (life) => life);
+    this.change(id, (life) => (status.deleting ? life : found(life)));
   }
 
   /** The driver has no such sandbox (any more). A wanted one failed, an unwanted one is removed. */
