@@ -67,31 +67,41 @@ export class Convergence {
 
   async #work(id: string): Promise<void> {
     const { sandboxes, log, signal } = this.#options;
-    try {
-      for (let attempt = 0; !signal.aborted; attempt += 1) {
+    for (let attempt = 0; !signal.aborted; attempt += 1) {
+      try {
         const record = sandboxes.byId(id);
         const action = record === undefined ? undefined : nextAction(record.lifecycle);
-        if (record === undefined || action === undefined) return;
-        try {
-          await this.#perform(record, action);
+        if (record === undefined || action === undefined) break;
+        if (await this.#attempt(record, action, attempt)) {
           attempt = -1;
-          this.#settle(id);
-        } catch (thrown) {
-          if (signal.aborted) return;
-          const error = OpenShellError.from(thrown);
-          log.warn({ err: error, sandbox: id, action, attempt }, "the driver did not do what was asked");
-          if (this.#giveUp(record, action, error)) continue;
-          this.#settle(id);
-          await sleep(backoffMs(attempt, { initialMs: 250 }), signal);
+          continue;
         }
+      } catch (error) {
+        if (!signal.aborted)
+          log.error({ err: error, sandbox: id, attempt }, "the store failed; the driver is asked again");
       }
-    } catch (error) {
-      if (!signal.aborted) log.error({ err: error, sandbox: id }, "convergence of a sandbox stopped");
-    } finally {
-      this.#working.delete(id);
       this.#settle(id);
-      const record = signal.aborted ? undefined : sandboxes.byId(id);
-      if (record !== undefined) this.kick(record);
+      await sleep(backoffMs(attempt, { initialMs: 250 }), signal).catch(() => {});
+    }
+    this.#working.delete(id);
+    this.#settle(id);
+  }
+
+  /**
+   * @returns false when the same call is to be made again, later
+   * @throws what the store cannot be read or written with
+   */
+  async #attempt(record: SandboxRecord, action: DriverAction, attempt: number): Promise<boolean> {
+    const { log, signal } = this.#options;
+    try {
+      await this.#perform(record, action);
+      this.#settle(record.id);
+      return true;
+    } catch (thrown) {
+      if (signal.aborted) return false;
+      const error = OpenShellError.from(thrown);
+      log.warn({ err: error, sandbox: record.id, action, attempt }, "the driver did not do what was asked");
+      return this.#giveUp(record, action, error);
     }
   }
 
