@@ -1,6 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { pino } from "pino";
 import { expect, test } from "vitest";
+import type { BackoffOptions } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { type Client, compute } from "../wire/index.ts";
 import { DriverWatch } from "./driver-watch.ts";
@@ -41,4 +42,40 @@ test("of what the driver does not list, only what it says is not there is taken 
   expect(missing).toEqual(["gone"]);
   stop.abort();
   await running;
+});
+
+/** Follows a driver whose streams each live `livesMs` by the watch's clock and then report what the store does not take. */
+async function openAgain(times: number, livesMs: number, backoff: BackoffOptions): Promise<void> {
+  const stop = new AbortController();
+  let opened = 0;
+  let now = 0;
+  const sandboxes = {
+    all: () => [],
+    byId: believed,
+    observe: () => {
+      throw new OpenShellError("internal", "the disk is full");
+    },
+  } as unknown as Sandboxes;
+  const driver = {
+    async *watchSandboxes() {
+      opened += 1;
+      if (opened > times) stop.abort();
+      now += livesMs;
+      const sandbox = create(compute.DriverSandboxSchema, { id: "one", status: {} });
+      yield { payload: { case: "sandbox", value: { sandbox } } };
+    },
+    listSandboxes: async () => ({ sandboxes: [] }),
+  } as unknown as Client<typeof compute.ComputeDriver>;
+  const log = pino({ level: "silent" });
+  await new DriverWatch({ sandboxes, driver, log, signal: stop.signal, backoff, now: () => now }).run();
+}
+
+test("a stream that does not live is opened again each time later, though it began to report", async () => {
+  const begin = performance.now();
+  await openAgain(8, 1_000, { initialMs: 2, random: () => 0 });
+  expect(performance.now() - begin).toBeGreaterThan(1 + 2 + 4 + 8 + 16 + 32 + 64);
+});
+
+test("one that lived is opened again at once", async () => {
+  await openAgain(8, 5_000, { initialMs: 2, factor: 100_000 });
 });

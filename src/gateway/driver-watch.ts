@@ -1,4 +1,4 @@
-import { backoffMs, sleep } from "../common/async.ts";
+import { type BackoffOptions, backoffMs, sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import type { Client, compute } from "../wire/index.ts";
@@ -11,7 +11,14 @@ export interface DriverWatchOptions {
   readonly signal: AbortSignal;
   /** Told each time the stream had to be opened again. */
   readonly onRestart?: () => void;
+  /** Before the stream is opened again. */
+  readonly backoff?: BackoffOptions;
+  /** Milliseconds of a clock that nobody sets. @default performance.now */
+  readonly now?: () => number;
 }
+
+/** A stream that lived this long, in milliseconds, was good: the next failure begins with the shortest wait again. */
+const goodStreamMs = 5_000;
 
 /**
  * Follows what the driver reports. Each time the stream begins, the driver's list is compared with the store: what the store believes to
@@ -32,15 +39,13 @@ export class DriverWatch {
 
   /** Until the signal aborts. */
   async run(): Promise<void> {
-    const { driver, log, signal, onRestart } = this.#options;
+    const { driver, log, signal, onRestart, backoff, now = () => performance.now() } = this.#options;
     for (let attempt = 0; !signal.aborted; attempt += 1) {
       const stop = new AbortController();
+      const openedAt = now();
       try {
         const events = driver.watchSandboxes({}, { signal: AbortSignal.any([signal, stop.signal]) });
-        const following = this.#follow(events, () => {
-          attempt = 0;
-        });
-        await Promise.all([following, this.#compare(AbortSignal.any([signal, stop.signal]))]);
+        await Promise.all([this.#follow(events), this.#compare(AbortSignal.any([signal, stop.signal]))]);
         log.warn("the driver ended its stream of events; it is opened again");
       } catch (error) {
         if (signal.aborted) return;
@@ -50,14 +55,14 @@ export class DriverWatch {
         stop.abort();
       }
       onRestart?.();
-      await sleep(backoffMs(attempt), signal).catch(() => {});
+      if (now() - openedAt >= goodStreamMs) attempt = 0;
+      await sleep(backoffMs(attempt, { maxMs: 10_000, ...backoff }), signal).catch(() => {});
     }
   }
 
-  async #follow(events: AsyncIterable<compute.WatchSandboxesEvent>, onEvent: () => void): Promise<void> {
+  async #follow(events: AsyncIterable<compute.WatchSandboxesEvent>): Promise<void> {
     const { sandboxes } = this.#options;
     for await (const { payload } of events) {
-      onEvent();
       switch (payload.case) {
         case "sandbox":
           this.#observe(payload.value.sandbox);
