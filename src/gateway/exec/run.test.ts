@@ -13,15 +13,15 @@ afterEach(() => {
 
 async function* nothing() {}
 
-/** Runs a command with a timeout of a second; its events, as they come. */
-function run(channel: ByteChannel, signal = new AbortController().signal) {
-  return execEvents(channel, { command: ["work"], timeoutMs: 1_000 }, nothing(), signal);
+/** Runs a command; its events, as they come. */
+function run(channel: ByteChannel, signal = new AbortController().signal, timeoutMs = 1_000) {
+  return execEvents(channel, { command: ["work"], timeoutMs }, nothing(), signal);
 }
 
 /** The runtime's side up to the moment when the command runs. */
-async function started(channel: ByteChannel): Promise<void> {
+async function started(channel: ByteChannel, seconds = 1n): Promise<void> {
   for await (const { payload } of decodeFrames(boundary.ExecInputSchema, channel.readable)) {
-    if (payload.case === "start") expect(payload.value.timeout).toMatchObject({ seconds: 1n });
+    if (payload.case === "start") expect(payload.value.timeout).toMatchObject({ seconds });
     if (payload.case === "stdinEnd") return;
   }
 }
@@ -43,6 +43,19 @@ describe("a command with a timeout", () => {
     expect((await first).value).toMatchObject({ payload: { case: "exit", value: { exitCode: 124 } } });
     expect((await events.next()).done).toBe(true);
     await expect(far.write(Buffer.from("late"))).rejects.toThrow();
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  it("of a month is not out of time at once", async () => {
+    const [near, far] = channelPair();
+    const seconds = 30 * 24 * 3600;
+    const events = run(near, new AbortController().signal, seconds * 1000);
+    const first = events.next();
+    await started(far, BigInt(seconds));
+    await vi.advanceTimersByTimeAsync(60_000);
+    await far.write(encodeFrame(boundary.ExecOutputSchema, { payload: { case: "exit", value: { exitCode: 7 } } }));
+    expect((await first).value).toMatchObject({ payload: { case: "exit", value: { exitCode: 7 } } });
+    expect((await events.next()).done).toBe(true);
     expect(vi.getTimerCount()).toBe(0);
   });
 

@@ -49,7 +49,9 @@ export async function* execEvents(
     late = true;
     channel.abort(new OpenShellError("deadline-exceeded", "the command ran out of time"));
   };
-  const timer = command.timeoutMs === undefined ? undefined : setTimeout(giveUp, command.timeoutMs + graceMs);
+  const { timeoutMs } = command;
+  // A timer above 2^31 ms fires at once.
+  const timer = timeoutMs === undefined ? undefined : setTimeout(giveUp, Math.min(timeoutMs + graceMs, 2 ** 31 - 1));
   using _leaving = abortOnLeave(channel, signal);
   try {
     for await (const event of runExec(channel, command, input)) yield* eventsOf(event);
