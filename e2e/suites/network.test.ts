@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { type NetworkPolicy, services } from "../../src/kube/index.ts";
+import { type NetworkPolicy, pods, services } from "../../src/kube/index.ts";
 import { containers, labels, paths, ports } from "../../src/manifests/names.ts";
 import { Conformance, tables } from "../support/conformance.ts";
 import { failed } from "../support/outcome.ts";
@@ -23,8 +23,8 @@ async function reachableAddresses(): Promise<[string, number][]> {
   ];
 }
 
-/** A policy that undoes the fence for the workloads of the namespace: policies only ever add. */
-function openEgress(name: string): NetworkPolicy & object {
+/** A policy that undoes the fence for the workloads of the namespace, for everything or so far: policies only ever add. */
+function openEgress(name: string, egress: object = {}): NetworkPolicy & object {
   return {
     apiVersion: "networking.k8s.io/v1",
     kind: "NetworkPolicy",
@@ -32,7 +32,7 @@ function openEgress(name: string): NetworkPolicy & object {
     spec: {
       podSelector: { matchLabels: { [labels.boundaryRole]: "workload" } },
       policyTypes: ["Egress"],
-      egress: [{}],
+      egress: [egress],
     },
   };
 }
@@ -118,9 +118,37 @@ describe("a namespace whose fence does not hold", () => {
     expect((ended.status?.conditions ?? []).map(({ reason }) => reason)).toContain("ForeignNetworkPolicy");
     expect((ended.status?.conditions ?? []).map(({ message }) => message).join()).toContain("someone-elses");
   });
+});
 
-  it("is noticed by the probe when packets really get out, before any agent process ran", async () => {
-    await suite.configure({ [tables.runtime]: { tolerated_network_policies: ["someone-elses"] } });
+describe("a foreign policy that the operator tolerates", () => {
+  beforeAll(() => suite.configure({ [tables.runtime]: { tolerated_network_policies: ["someone-elses"] } }));
+
+  it("opens to an agent what it says, for as long as it is there, and nothing else", async () => {
+    const [server] = (await suite.kube.list(pods, "kube-system", { labelSelector: "k8s-app=kube-dns" })).items;
+    const [kubernetes] = await reachableAddresses();
+    const narrow = openEgress("someone-elses", {
+      to: [
+        {
+          namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": "kube-system" } },
+          podSelector: { matchLabels: { "k8s-app": "kube-dns" } },
+        },
+      ],
+      ports: [{ protocol: "TCP", port: 53 }],
+    });
+    const open = await suite.applied(narrow);
+    await using stack = new AsyncDisposableStack();
+    stack.use(open);
+    const sandbox = stack.use(await suite.create({ image: "noshell" }));
+    await sandbox.ready();
+    const connects = async (address = "", port = 53) =>
+      (await sandbox.exec(["/bin/probe", "connect", address, String(port), "1500"])).exitCode === 0;
+    await expect.poll(() => connects(server?.status?.podIP), { timeout: 15_000 }).toBe(true);
+    expect(await connects(...(kubernetes ?? []))).toBe(false);
+    await open[Symbol.asyncDispose]();
+    await expect.poll(() => connects(server?.status?.podIP), { timeout: 15_000 }).toBe(false);
+  });
+
+  it("is noticed by the probe when packets get where none must, before any agent process ran", async () => {
     const open = await suite.applied(openEgress("someone-elses"));
     await using stack = new AsyncDisposableStack();
     stack.use(open);
