@@ -44,8 +44,12 @@ function sectionOf(command: Command, path: string): string[] {
 }
 
 function optionTable(command: Command): string[] {
-  const rows = command.options.map(({ flags, description, defaultValue }) => {
-    const text = typeof defaultValue === "string" ? `${description} (default: ${defaultValue})` : description;
+  const rows = command.options.map(({ flags, description, defaultValue, argChoices }) => {
+    const text = [
+      description,
+      ...(argChoices === undefined ? [] : [`(choices: ${argChoices.join(", ")})`]),
+      ...(typeof defaultValue === "string" ? [`(default: ${defaultValue})`] : []),
+    ].join(" ");
     return `| \`${flags}\` | ${text.replaceAll("|", "\\|")} |`;
   });
   return rows.length === 0 ? [] : ["| option | meaning |", "|---|---|", ...rows];

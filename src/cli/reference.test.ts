@@ -1,0 +1,10 @@
+import { describe, expect, it } from "vitest";
+import { commandReference } from "./reference.ts";
+
+describe("the page of the docs", () => {
+  it("has the choices of an option, as its help has them", () => {
+    const text = commandReference();
+    expect(text).toContain("| `--restart <policy>` | of the main process (choices: never, on-failure, always) |");
+    expect(text).toMatch(/\| `--until <state>` \| .* \(choices: .*\) \|/);
+  });
+});
