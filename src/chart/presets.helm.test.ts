@@ -1,6 +1,7 @@
-import { existsSync, readdirSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it, vi } from "vitest";
+import { parse } from "yaml";
 import { parseSettings } from "../config/index.ts";
 import { find, helmPrograms, type Rendered, render, repository } from "./_helm.ts";
 
@@ -59,11 +60,23 @@ describeWithHelm("a preset", () => {
       ...[...JSON.stringify(objects).matchAll(/"image":"([^"]+)"/g)].map(([, image]) => image ?? ""),
     ];
     expect(images).toHaveLength(8);
-    for (const image of images) expect(image).toMatch(/^mirror\.example\.com\//);
+    const own = ["gateway", "runtime", "supervisor"].map((name) => `mirror.example.com/openshell/${name}:0.1.0`);
+    expect([...new Set(images)].sort()).toEqual(["mirror.example.com/agents/base:1.0", ...own]);
     expect(settings.image_pull_secrets).toEqual(["mirror-pull"]);
     expect(find(objects, "CronJob").spec.jobTemplate.spec.template.spec.imagePullSecrets).toEqual([
       { name: "mirror-pull" },
     ]);
+  });
+
+  it("air-gapped takes digests where its comments have them", () => {
+    const digest = `sha256:${"a".repeat(64)}`;
+    const text = readFileSync(join(repository, "values", "air-gapped.yaml"), "utf8");
+    const uncommented = text.replaceAll(/# (.*)sha256:…/g, `$1${digest}`);
+    const objects = render(program, { values: parse(uncommented) });
+    const { default_image, supervisor_image, sandbox_runtime_image } = kubernetes(objects);
+    const [{ image }] = find(objects, "StatefulSet").spec.template.spec.containers;
+    for (const each of [default_image, supervisor_image, sandbox_runtime_image, image])
+      expect(each).toMatch(new RegExp(`^mirror\\.example\\.com/[a-z/]+@${digest}$`));
   });
 
   it("gpu places workloads, and only them, on GPU nodes", () => {
@@ -77,10 +90,17 @@ describeWithHelm("a preset", () => {
     const objects = render(program, { presets: ["argocd"], apis: ["apps/v1/Deployment"] });
     expect(objects.filter(({ metadata }) => metadata.annotations?.["helm.sh/hook"])).toEqual([]);
     expect(find(objects, "Job").metadata.name).toMatch(/^openshell-pki-/);
+    expect(find(objects, "Job").spec.activeDeadlineSeconds).toBe(600);
   });
 
-  it("flux has the hooks", () => {
-    expect(find(render(program, { presets: ["flux"] }), "Job").metadata.annotations).toHaveProperty(["helm.sh/hook"]);
+  it("flux has the hooks, in less time than a HelmRelease has, and says in its comments what that needs", () => {
+    const job = find(render(program, { presets: ["flux"] }), "Job");
+    expect(job.metadata.annotations).toHaveProperty(["helm.sh/hook"]);
+    const comments = readFileSync(join(repository, "values", "flux.yaml"), "utf8").match(/^# {3}.*/gm) ?? [];
+    const { spec } = parse(comments.map((line) => line.slice(4)).join("\n"));
+    expect(spec).toMatchObject({ dependsOn: [{ name: "agent-sandbox" }], install: { remediation: { retries: 3 } } });
+    expect(job.spec.activeDeadlineSeconds).toBeGreaterThan(120);
+    expect(job.spec.activeDeadlineSeconds).toBeLessThan(300);
   });
 
   it("production bounds what sandboxes use and guards their labels", () => {
