@@ -1,14 +1,12 @@
 /** From gatewayConfig to gateway.toml: one effective configuration, and its printing as TOML. */
 import { defaultSettings } from "../config/index.ts";
 import { once, overlay, values } from "./_values.ts";
-import { files } from "./files.ts";
-import { images, pullPolicy } from "./images.ts";
+import { type ChartSetting, filledSettings, ownSettings, tlsTable, tree } from "./chart-settings.ts";
 import {
   and,
   argument,
   type Block,
   call,
-  choose,
   type Expr,
   equal,
   expression,
@@ -16,23 +14,19 @@ import {
   fromJson,
   guard,
   Helper,
-  helm,
   type Input,
   json,
-  more,
   not,
   or,
   output,
   run,
   type Statement,
-  shorten,
   text,
   toJson,
   type Variable,
   variable,
   when,
 } from "./layer/index.ts";
-import { fullname, names, sandboxNamespace } from "./names.ts";
 
 type Table = Record<string, unknown>;
 
@@ -150,7 +144,7 @@ function asSetting(name: Variable<string>, fields: Variable<Table>): Block {
 }
 
 /** What the chart says, over what gatewayConfig says. */
-function chartSettings(tree: Expr<Table>): Block {
+function writeChartSettings(): Block {
   const root = open("openshell", tree, "openshell");
   const gateway = open("gateway", root.table, "gateway");
   const mtls = open("mtls", gateway.table, "mtls_auth");
@@ -158,70 +152,41 @@ function chartSettings(tree: Expr<Table>): Block {
   const storage = open("storage", gateway.table, "credential_storage");
   const drivers = open("drivers", root.table, "drivers");
   const driver = open("driver", drivers.table, "kubernetes");
-  const plain = values.server.disableTls;
-  const own = (table: Expr<Table>, settings: Readonly<Record<string, Input<unknown>>>) =>
-    Object.entries(settings).map(([key, value]) => put(table, key, value));
-  const fill = (table: Expr<Table>, settings: Readonly<Record<string, Input<unknown>>>) =>
-    Object.entries(settings).map(([key, value]) => when(isNull(field(table, key)), [put(table, key, value)]));
-  const scheme = choose(plain, "http", "https");
+  const { [tlsTable]: tls, ...own } = ownSettings;
+  const opened = {
+    "openshell.gateway": gateway.table,
+    "openshell.gateway.mtls_auth": mtls.table,
+    "openshell.gateway.gateway_jwt": jwt.table,
+    "openshell.gateway.credential_storage": storage.table,
+    "openshell.drivers.kubernetes": driver.table,
+  } satisfies Record<keyof typeof own | keyof typeof filledSettings, Expr<Table>>;
+  const tableOf = (name: string) => opened[name as keyof typeof opened];
   return [
     ...[root, gateway, mtls, jwt, storage, drivers, driver].flatMap(({ block }) => block),
     put(root.table, "version", 2),
-    ...own(gateway.table, {
-      bind_address: text`0.0.0.0:${values.service.port}`,
-      health_bind_address: text`0.0.0.0:${values.service.healthPort}`,
-      metrics_bind_address: choose(
-        more(values.service.metricsPort, 0),
-        text`0.0.0.0:${values.service.metricsPort}`,
-        "",
-      ),
-      disable_tls: plain,
-      master_secret_path: files.masterSecret,
-    }),
+    ...settingsOf(own).map(({ table, key, value }) => put(tableOf(table), key, value)),
     run(call("unset", gateway.table, "tls")),
-    when(not(plain), [
-      put(gateway.table, "tls", {
-        cert_path: files.serverCertificate,
-        key_path: files.serverKey,
-        client_ca_path: files.clientCa,
-      }),
+    when(not(values.server.disableTls), [
+      put(gateway.table, "tls", Object.fromEntries(Object.entries(tls).map(([key, { value }]) => [key, value]))),
     ]),
-    ...own(jwt.table, {
-      signing_key_path: files.jwtSigningKey,
-      public_key_path: files.jwtPublicKey,
-      kid_path: files.jwtKid,
+    ...settingsOf(filledSettings).map(({ table, key, value, when: condition = true, replacesEmpty }) => {
+      const isUnset = replacesEmpty ? call("empty", get(tableOf(table), key)) : isNull(field(tableOf(table), key));
+      return when(and(condition, isUnset), [put(tableOf(table), key, value)]);
     }),
-    ...own(storage.table, { key_encryption_key_path: files.keyEncryptionKey }),
-    ...own(driver.table, { namespace: sandboxNamespace, service_account_name: names.sandboxServiceAccount }),
-    ...fill(gateway.table, { name: fullname }),
-    ...fill(mtls.table, { enabled: not(plain) }),
-    ...fill(driver.table, {
-      gateway_id: shorten(fullname, 33),
-      supervisor_image: images.supervisor,
-      supervisor_image_pull_policy: pullPolicy(values.supervisor.image),
-      sandbox_runtime_image: images.runtime,
-      sandbox_runtime_image_pull_policy: pullPolicy(values.sandboxRuntime.image),
-    }),
-    ...fill(jwt.table, { gateway_id: get(driver.table, "gateway_id") }),
-    when(values.sandbox.image.repository, fill(driver.table, { default_image: images.sandbox })),
-    when(values.sandbox.image.pullPolicy, fill(driver.table, { image_pull_policy: values.sandbox.image.pullPolicy })),
-    when(call("empty", get(driver.table, "grpc_endpoint")), [
-      put(
-        driver.table,
-        "grpc_endpoint",
-        text`${scheme}://${fullname}.${helm.releaseNamespace}.svc.cluster.local:${values.service.port}`,
-      ),
-    ]),
   ];
 }
 
-const tree = variable<Table>("tree", call("dict"));
+function settingsOf(tables: Readonly<Record<string, Readonly<Record<string, ChartSetting>>>>) {
+  return Object.entries(tables).flatMap(([table, settings]) =>
+    Object.entries(settings).map(([key, setting]) => ({ table, key, ...setting })),
+  );
+}
 
 /** The effective configuration: the TOML, the guards and every object that depends on a setting read this one. */
 export const effectiveConfig = once<Table>("config", tree, [
   tree.declaration,
   ...readGatewayConfig(tree),
-  ...chartSettings(tree),
+  ...writeChartSettings(),
 ]);
 
 /**

@@ -13,6 +13,7 @@ const oidc = { [`${gateway}.oidc`]: { issuer } };
 /** One process of Helm for all of them. */
 const cases = {
   defaults: {},
+  "another id": { gatewayConfig: { [driver]: { gateway_id: "blue" } } },
   development: {
     server: { disableTls: true },
     gatewayConfig: { [`${gateway}.auth`]: { allow_unauthenticated_users: true } },
@@ -65,6 +66,8 @@ describe.skipIf(helmPrograms.length === 0)("NOTES", () => {
       "openshell gateway add local --endpoint https://127.0.0.1:8080 --from-kubernetes openshell/openshell-client-tls",
       "openshell status",
     ]);
+    expect(notesOf("defaults")).toMatch(/^OpenShell gateway openshell 0\.1\.0, gateway_id openshell$/m);
+    expect(notesOf("another id")).toMatch(/^OpenShell gateway openshell 0\.1\.0, gateway_id blue$/m);
     expect(notesOf("defaults")).toContain("Sandboxes run in namespace openshell-sandboxes; pod_anti_affinity is off.");
     expect(notesOf("defaults")).toContain("The chart decides, and gatewayConfig cannot change: listen addresses");
     expect(notesOf("defaults")).not.toMatch(/object Object|<no value>|\{\{/);

@@ -1,5 +1,5 @@
 import { values } from "./_values.ts";
-import { effective } from "./gateway-toml.ts";
+import { effective, gatewayId } from "./gateway-toml.ts";
 import { and, type Block, call, choose, equal, helm, not, notEqual, or, output, when, write } from "./layer/index.ts";
 import { fullname, names, sandboxNamespace, secretName, secrets } from "./names.ts";
 
@@ -43,6 +43,8 @@ export const notes: Block = [
   output(fullname),
   write(" "),
   output(helm.appVersion),
+  write(", gateway_id "),
+  output(gatewayId),
   when(
     equal(mode, "shared"),
     [write("\n\n  Sandboxes run in namespace "), output(sandboxNamespace)],

@@ -3,6 +3,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "nod
 import { dirname, join, relative } from "node:path";
 import { settingsReference } from "../config/index.ts";
 import { synthesize } from "./chart.ts";
+import { chartSettingsSay } from "./chart-settings.ts";
 import { clusterReference } from "./cluster-reference.ts";
 import { valuesReference } from "./values-reference.ts";
 import { synthesizeWorkspace } from "./workspace/chart.ts";
@@ -13,7 +14,7 @@ const charts = join(root, "charts");
 const wanted = new Map([
   ...[...synthesize()].map(([path, content]) => [join(charts, "openshell", path), content] as const),
   ...[...synthesizeWorkspace()].map(([path, content]) => [join(charts, "openshell-workspace", path), content] as const),
-  [join(root, "docs", "reference", "gateway-config.mdx"), settingsReference()] as const,
+  [join(root, "docs", "reference", "gateway-config.mdx"), settingsReference(chartSettingsSay)] as const,
   [join(root, "docs", "reference", "cluster.md"), clusterReference()] as const,
   [join(root, "docs", "reference", "values.md"), valuesReference()] as const,
 ]);

@@ -68,6 +68,12 @@ describe("the reference", () => {
     );
   });
 
+  it("says of a setting what the chart makes of it", () => {
+    const says = settingsReference(new Map([["openshell.drivers.kubernetes.namespace", "`a.b` of <c>"]]));
+    expect(says.match(/^- With the chart: .*$/gm)).toEqual(["- With the chart: `a.b` of \\<c>"]);
+    expect(text).not.toContain("- With the chart");
+  });
+
   it("has a sentence for every setting", () => {
     for (const schema of Object.values(tables)) {
       for (const [key, value] of Object.entries(schema.shape))

@@ -4,9 +4,12 @@ import { core } from "./_walk.ts";
 import { settingRules } from "./rules.ts";
 import { tables } from "./settings.ts";
 
+/** What the chart makes of a setting, by its full TOML path. */
+export type ChartSentences = ReadonlyMap<string, string>;
+
 /** The reference of every setting, as MDX. */
-export function settingsReference(): string {
-  const sections = Object.entries(tables).map(([name, schema]) => tableReference(name, schema));
+export function settingsReference(withChart: ChartSentences = new Map()): string {
+  const sections = Object.entries(tables).map(([name, schema]) => tableReference(name, schema, withChart));
   return `---
 title: gateway.toml
 description: Every setting of the gateway and its Kubernetes driver
@@ -24,7 +27,11 @@ gatewayConfig:
 \`\`\`
 
 The file begins with \`[openshell]\` and \`version = 2\`. Unknown settings, wrong types and bad values are refused when the gateway starts, all
-in one message, each with its line.
+in one message, each with its line. \`openshell-gateway config preflight --path FILE\` does so before, and changes nothing. With the chart Helm
+looks at each setting already, in fewer words.
+
+**With the chart** some settings come from its own values; each says from which. *not settable here*: what \`gatewayConfig\` says about it is
+passed over. *unless set here*: \`gatewayConfig\` wins.
 
 **Scope.** Every setting holds for the whole gateway; there is none that a workspace or a caller can override, except where the text says so.
 
@@ -41,15 +48,15 @@ ${settingRules.map(({ keys, sentence }) => `- ${keys.map((key) => `\`${key}\``).
 `;
 }
 
-function tableReference(name: string, schema: z.ZodType): string {
+function tableReference(name: string, schema: z.ZodType, withChart: ChartSentences): string {
   const inner = core(schema);
   if (!(inner instanceof z.ZodObject)) return "";
   const shape = inner.shape as Record<string, z.ZodType>;
   const nested = Object.entries(shape).filter(([, value]) => core(value) instanceof z.ZodObject && isTable(value));
   const plain = Object.entries(shape).filter(([key]) => !nested.some(([other]) => other === key));
   const description = schema.meta()?.description ?? "";
-  const own = `## \`[${name}]\`\n\n${description}\n\n${plain.map(([key, value]) => settingReference(name, key, value)).join("\n")}`;
-  return [own, ...nested.map(([key, value]) => tableReference(`${name}.${key}`, value))].join("\n");
+  const own = `## \`[${name}]\`\n\n${description}\n\n${plain.map(([key, value]) => settingReference(name, key, value, withChart.get(`${name}.${key}`))).join("\n")}`;
+  return [own, ...nested.map(([key, value]) => tableReference(`${name}.${key}`, value, withChart))].join("\n");
 }
 
 /** A Kubernetes object inside a setting, such as an affinity, is a value and no table of settings. */
@@ -61,7 +68,7 @@ function isTable(schema: z.ZodType): boolean {
   );
 }
 
-function settingReference(table: string, key: string, schema: z.ZodType): string {
+function settingReference(table: string, key: string, schema: z.ZodType, withChart?: string): string {
   const { description = "", unit, example, applies, pending } = schema.meta() ?? {};
   const gatewayScope = table.startsWith("openshell.gateway");
   const appliesAt = applies ?? (gatewayScope ? "gateway-start" : "sandbox-start");
@@ -72,6 +79,7 @@ function settingReference(table: string, key: string, schema: z.ZodType): string
     "",
     `- Type: ${typeOf(schema)}${unit === undefined ? "" : `, in ${unit}`}`,
     `- Default: ${defaultOf(schema)}`,
+    ...(withChart === undefined ? [] : [`- With the chart: ${escapeMdx(withChart)}`]),
     `- Applies at: ${appliesAt.replace("-", " ")}`,
     ...(pending === undefined ? [] : [`- Waiting: ${escapeMdx(pending)}`]),
     ...(example === undefined ? [] : [`- Example: \`${key} = ${toml(example)}\``]),

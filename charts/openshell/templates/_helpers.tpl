@@ -741,16 +741,16 @@ readOnlyRootFilesystem: true
   {{- $_ := set $gateway "metrics_bind_address" (ternary (printf "0.0.0.0:%v" (toJson $.v.service.metricsPort)) "" (gt (int64 $.v.service.metricsPort) 0)) -}}
   {{- $_ := set $gateway "disable_tls" $.v.server.disableTls -}}
   {{- $_ := set $gateway "master_secret_path" "/etc/openshell-keys/master-secret" -}}
-  {{- $_ := unset $gateway "tls" -}}
-  {{- if not $.v.server.disableTls -}}
-    {{- $_ := set $gateway "tls" (dict "cert_path" "/etc/openshell-tls/server/tls.crt" "key_path" "/etc/openshell-tls/server/tls.key" "client_ca_path" "/etc/openshell-tls/client-ca/ca.crt") -}}
-  {{- end -}}
   {{- $_ := set $jwt "signing_key_path" "/etc/openshell-jwt/signing.pem" -}}
   {{- $_ := set $jwt "public_key_path" "/etc/openshell-jwt/public.pem" -}}
   {{- $_ := set $jwt "kid_path" "/etc/openshell-jwt/kid" -}}
   {{- $_ := set $storage "key_encryption_key_path" "/etc/openshell-keys/key-encryption-key" -}}
   {{- $_ := set $driver "namespace" $.sandboxNamespace -}}
   {{- $_ := set $driver "service_account_name" $.sandboxServiceAccount -}}
+  {{- $_ := unset $gateway "tls" -}}
+  {{- if not $.v.server.disableTls -}}
+    {{- $_ := set $gateway "tls" (dict "cert_path" "/etc/openshell-tls/server/tls.crt" "key_path" "/etc/openshell-tls/server/tls.key" "client_ca_path" "/etc/openshell-tls/client-ca/ca.crt") -}}
+  {{- end -}}
   {{- if kindIs "invalid" (index $gateway "name") -}}
     {{- $_ := set $gateway "name" $.fullname -}}
   {{- end -}}
@@ -772,21 +772,17 @@ readOnlyRootFilesystem: true
   {{- if kindIs "invalid" (index $driver "sandbox_runtime_image_pull_policy") -}}
     {{- $_ := set $driver "sandbox_runtime_image_pull_policy" (default $.v.global.image.pullPolicy $.v.sandboxRuntime.image.pullPolicy) -}}
   {{- end -}}
-  {{- if kindIs "invalid" (index $jwt "gateway_id") -}}
-    {{- $_ := set $jwt "gateway_id" (get $driver "gateway_id") -}}
+  {{- if and $.v.sandbox.image.repository (kindIs "invalid" (index $driver "default_image")) -}}
+    {{- $_ := set $driver "default_image" (printf "%v%v%v" (ternary (printf "%v/" (trimSuffix "/" $.v.sandbox.image.registry)) "" (not (empty $.v.sandbox.image.registry))) $.v.sandbox.image.repository (ternary (printf "@%v" $.v.sandbox.image.digest) (ternary (printf ":%v" $.v.sandbox.image.tag) "" (not (empty $.v.sandbox.image.tag))) (not (empty $.v.sandbox.image.digest)))) -}}
   {{- end -}}
-  {{- if $.v.sandbox.image.repository -}}
-    {{- if kindIs "invalid" (index $driver "default_image") -}}
-      {{- $_ := set $driver "default_image" (printf "%v%v%v" (ternary (printf "%v/" (trimSuffix "/" $.v.sandbox.image.registry)) "" (not (empty $.v.sandbox.image.registry))) $.v.sandbox.image.repository (ternary (printf "@%v" $.v.sandbox.image.digest) (ternary (printf ":%v" $.v.sandbox.image.tag) "" (not (empty $.v.sandbox.image.tag))) (not (empty $.v.sandbox.image.digest)))) -}}
-    {{- end -}}
-  {{- end -}}
-  {{- if $.v.sandbox.image.pullPolicy -}}
-    {{- if kindIs "invalid" (index $driver "image_pull_policy") -}}
-      {{- $_ := set $driver "image_pull_policy" $.v.sandbox.image.pullPolicy -}}
-    {{- end -}}
+  {{- if and $.v.sandbox.image.pullPolicy (kindIs "invalid" (index $driver "image_pull_policy")) -}}
+    {{- $_ := set $driver "image_pull_policy" $.v.sandbox.image.pullPolicy -}}
   {{- end -}}
   {{- if empty (get $driver "grpc_endpoint") -}}
     {{- $_ := set $driver "grpc_endpoint" (printf "%v://%v.%v.svc.cluster.local:%v" (ternary "http" "https" (not (empty $.v.server.disableTls))) $.fullname $.Release.Namespace (toJson $.v.service.port)) -}}
+  {{- end -}}
+  {{- if kindIs "invalid" (index $jwt "gateway_id") -}}
+    {{- $_ := set $jwt "gateway_id" (dig "openshell" "drivers" "kubernetes" "gateway_id" "" $tree) -}}
   {{- end -}}
   {{- $_ := set $ "config" $tree -}}
   {{- $gateway := fromJson `{
