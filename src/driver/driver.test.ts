@@ -1,13 +1,23 @@
 import { pino } from "pino";
 import { afterEach, describe, expect, test, vi } from "vitest";
-import type { AgentSandbox, KubeObject, Lease, Live, Pod, Resource, Secret } from "../kube/index.ts";
+import {
+  type AgentSandbox,
+  type KubeObject,
+  type Lease,
+  type Live,
+  type NetworkPolicy,
+  networkPolicies,
+  type Pod,
+  type Resource,
+  type Secret,
+} from "../kube/index.ts";
 import { clusterPermissions, labels, sandboxNamespacePermissions } from "../manifests/index.ts";
 import { compute, localClient } from "../wire/index.ts";
 import { FakeCluster, refusal } from "./_fake-cluster.ts";
 import { testSandboxId, testSettings } from "./_testing.ts";
 import type { Action } from "./action.ts";
 import { createDriver } from "./driver.ts";
-import type { Driver } from "./types.ts";
+import type { Driver, DriverOptions } from "./types.ts";
 
 const ends: (() => Promise<void>)[] = [];
 afterEach(async () => {
@@ -31,10 +41,11 @@ const optionsOn = (client: FakeCluster) => ({
   client,
 });
 
-async function driverOn(cluster: FakeCluster, settings = testSettings()) {
+async function driverOn(cluster: FakeCluster, settings = testSettings(), options: Partial<DriverOptions> = {}) {
   const rounds: string[][] = [];
   const driver: Driver = createDriver({
     ...optionsOn(cluster),
+    ...options,
     settings,
     onRound: (_id, actions: readonly Action[]) => rounds.push(actions.map((action) => action.do)),
   });
@@ -726,6 +737,48 @@ describe("images of a pair that runs", () => {
       await until(cluster, "its Pods' end", () => cluster.all("pods").length === 0);
     },
   );
+});
+
+test("policies that a webhook changes are put back less and less often, and that is said until it is over", async () => {
+  const cluster = new FakeCluster();
+  const patch = cluster.patch.bind(cluster);
+  const open = { ingress: [{}] };
+  const passes: number[] = [];
+  let isChanging = true;
+  cluster.patch = async (resource, namespace, name, asked) => {
+    if (resource.plural !== networkPolicies.plural || asked.type !== "json") {
+      return await patch(resource, namespace, name, asked);
+    }
+    passes.push(performance.now());
+    const change = { op: "add", path: "/spec/ingress", value: open.ingress } as const;
+    const body = isChanging ? [...asked.body, change] : asked.body;
+    return await patch(resource, namespace, name, { ...asked, body: structuredClone(body) });
+  };
+  const said: string[] = [];
+  const log = pino({ level: "error" }, { write: (line: string) => void said.push(JSON.parse(line).msg) });
+  await driverOn(cluster, testSettings(), { log });
+  said.length = 0;
+  const policies = () => cluster.all<NetworkPolicy>(networkPolicies.plural);
+  const change = async () => {
+    await cluster.settle();
+    const body = { spec: open } as NetworkPolicy;
+    await patch(networkPolicies, "sandboxes", policies()[0]?.metadata.name ?? "", { type: "merge", body });
+  };
+  await change();
+  await until(cluster, "a word", () => said.length > 0);
+  isChanging = false;
+  const message = 'the NetworkPolicies of namespace "sandboxes" are changed again; trying again';
+  expect([...new Set(said)]).toEqual([message]);
+  const isRight = () => policies().every(({ spec }) => JSON.stringify(spec?.ingress) !== JSON.stringify(open.ingress));
+  await until(cluster, "what was asked for", isRight);
+  const [, second = 0, , fourth = 0] = passes;
+  expect(fourth - second).toBeGreaterThan(600);
+  said.length = 0;
+  for (let times = 0; times < 3; times += 1) {
+    await change();
+    await until(cluster, "a repair", isRight);
+  }
+  expect(said).toEqual([]);
 });
 
 describe("without the Agent Sandbox API", () => {

@@ -54,7 +54,8 @@ class KubernetesDriver implements Driver {
   #isComplete = false;
   /** By namespace. */
   readonly #policyWork = new Map<string, Promise<void>>();
-  readonly #policyFailures = new Map<string, number>();
+  /** Passes over a namespace's policies since nothing of them was missing, and how many of them were accepted. */
+  readonly #policyPasses = new Map<string, { all: number; accepted: number }>();
 
   constructor(options: DriverOptions) {
     this.#options = options;
@@ -275,6 +276,9 @@ class KubernetesDriver implements Driver {
   #repairPolicies(): void {
     if (!this.#isLeader || this.#running === undefined) return;
     const missing = Map.groupBy(this.#running.view.missingPolicies(), ({ namespace }) => namespace);
+    for (const namespace of this.#policyPasses.keys()) {
+      if (!missing.has(namespace)) this.#policyPasses.delete(namespace);
+    }
     for (const [namespace, policies] of missing) {
       if (!this.#policyWork.has(namespace)) this.#policyWork.set(namespace, this.#putPolicies(namespace, policies));
     }
@@ -282,18 +286,23 @@ class KubernetesDriver implements Driver {
 
   async #putPolicies(namespace: string, missing: readonly MissingPolicy[]): Promise<void> {
     const { client, view, reconciler } = this.#requireRunning();
+    const { log } = this.#options;
+    const passes = this.#policyPasses.get(namespace) ?? { all: 0, accepted: 0 };
+    this.#policyPasses.set(namespace, passes);
+    passes.all += 1;
+    const policies = `the NetworkPolicies of namespace "${namespace}"`;
+    // As by a webhook: every write is accepted, and none helps.
+    if (passes.accepted >= 2)
+      log.error({ namespace, passes: passes.all }, `${policies} are changed again; trying again`);
+    let pauseMs = passes.all === 1 ? 0 : backoffMs(passes.all);
     try {
       await Promise.all(missing.map(({ wanted, found }) => putPolicy(client, namespace, wanted, found)));
-      this.#policyFailures.delete(namespace);
+      passes.accepted += 1;
     } catch (error) {
-      const failures = 1 + (this.#policyFailures.get(namespace) ?? 0);
-      this.#policyFailures.set(namespace, failures);
-      this.#options.log.error(
-        { err: error, namespace },
-        `the NetworkPolicies of namespace "${namespace}" could not be put in place; trying again`,
-      );
-      await sleep(backoffMs(3 + failures), this.#stop.signal).catch(() => undefined);
+      log.error({ err: error, namespace }, `${policies} could not be put in place; trying again`);
+      pauseMs = backoffMs(3 + passes.all);
     }
+    if (pauseMs > 0) await sleep(pauseMs, this.#stop.signal).catch(() => undefined);
     this.#policyWork.delete(namespace);
     if (!this.#stop.signal.aborted) setTimeout(() => this.#repairPolicies(), 250).unref();
     for (const id of view.sandboxIds()) reconciler.wake(id);
