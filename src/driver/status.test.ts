@@ -157,6 +157,17 @@ describe("what is said about a sandbox", () => {
     expect(said(testObserved(record, { workloads: [workload] }))).toContain("InitFailed");
   });
 
+  test("a refused supervisor is said of the generation that it was to serve, and of no later one", () => {
+    const failure = { condition: "PodsAdmitted", reason: "QuotaExceeded", message: "exceeded quota" } as const;
+    const refused = (generation: string) => {
+      const refusedReplacement = { of: `${generation}/2`, since: 0, at: 0, failure };
+      const observed = testObserved(record, pods({}, {}));
+      return conditionsOf(observed, { request: undefined, refusedReplacement })[0]?.reason;
+    };
+    expect(refused(record.generation.id)).toBe("SupervisorRefused");
+    expect(refused("b".repeat(32))).toBe("CreatingPods");
+  });
+
   test("an unschedulable Pod's message says which Pod and what is missing", () => {
     const observed = testObserved(
       record,

@@ -56,8 +56,9 @@ export function conditionsOf(
       failure?.message ?? "the generation failed",
     );
   }
-  const refused = refusedReplacement && refusedMessage(refusedReplacement);
-  return running(observed, record.record, refused);
+  // One of a former generation says nothing about this one.
+  const isOfThis = refusedReplacement?.of.startsWith(`${record.record.generation.id}/`) === true;
+  return running(observed, record.record, isOfThis ? refusedMessage(refusedReplacement) : undefined);
 }
 
 /** What is said of Pods is what is seen of them; the record that would say what they should be is not there. */
