@@ -52,6 +52,7 @@ const companions: readonly (readonly [start: string, beside: Values, together?: 
   ["ingress", { ingress: { host: "a.example.com", tlsSecretName: "edge-tls" }, ...unauthenticated }],
   ["ingress.passthrough", {}, { ingress: { tlsSecretName: "" } }],
   ["openshiftRoute", { openshiftRoute: { host: "a.example.com" } }],
+  ["certManager.certificateDuration", { certManager: { certificateRenewBefore: "1m" } }],
   ["certManager.serverIssuerRef", { certManager: { serverIssuerRef: { name: "given" } } }],
   [
     "certManager.internalNames",
@@ -175,13 +176,15 @@ function samplesOf(schema: JsonSchema): unknown[] {
   }
 }
 
-function samplesOfMap({ properties, additionalProperties, propertyNames, default: fallback }: JsonSchema): unknown[] {
+function samplesOfMap({ properties, patternProperties, additionalProperties, ...schema }: JsonSchema): unknown[] {
   if (properties !== undefined)
     return [Object.fromEntries(Object.entries(properties).map(([key, part]) => [key, samplesOf(part)[0]]))];
   // A map of amounts such as requests knows its keys.
-  const [known] = Object.keys((fallback ?? {}) as object);
-  const key = known ?? keys.find((one) => isAllowed(propertyNames ?? {}, one)) ?? "";
-  const entry = typeof additionalProperties === "object" ? additionalProperties : {};
+  const [known] = Object.keys((schema.default ?? {}) as object);
+  const [[pattern, fitting] = []] = Object.entries(patternProperties ?? {});
+  const form = pattern === undefined ? (schema.propertyNames ?? {}) : { pattern };
+  const key = known ?? keys.find((one) => isAllowed(form, one)) ?? "";
+  const entry = fitting ?? (typeof additionalProperties === "object" ? additionalProperties : {});
   return samplesOf(entry).map((value) => ({ [key]: value }));
 }
 

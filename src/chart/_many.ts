@@ -1,5 +1,5 @@
 /** Test support: many renderings of the chart by one process of Helm, which takes a fraction of as many processes. */
-import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { chartDirectory, template } from "./_helm.ts";
@@ -37,23 +37,54 @@ export function textsOfMany(
   files: readonly string[],
   namespace = "openshell",
 ): (string | Error)[] {
+  return inCopy((chart) => textsIn(chart, program, cases, files, namespace));
+}
+
+/** The sentences of all guards that refuse each of the values, in their order: an operator sees the first. Nothing is held to the schema. */
+export function refusalsOfMany(program: string, cases: readonly object[]): string[][] {
+  const said = "refused: ";
+  const texts = inCopy((chart) => {
+    const path = join(chart, "templates", "_helpers.tpl");
+    const helpers = readFileSync(path, "utf8");
+    writeFileSync(path, helpers.replaceAll("{{- fail ", `{{- printf "\\n${said}%s\\n" `));
+    return textsIn(chart, program, cases, ["guards.yaml"]);
+  });
+  return texts.map((text) => {
+    if (text instanceof Error) throw text;
+    const lines = text.split("\n").filter((line) => line.startsWith(said));
+    return lines.map((line) => line.slice(said.length));
+  });
+}
+
+/** In a copy of the chart that renders many. */
+function inCopy<T>(work: (chart: string) => T): T {
   const chart = mkdtempSync(join(tmpdir(), "openshell-many-"));
   try {
     cpSync(chartDirectory, chart, { recursive: true });
     rmSync(join(chart, "values.schema.json"));
     writeFileSync(join(chart, "templates", "zz-many.yaml"), loop);
-    // The same values are rendered once.
-    const single = new Map(cases.map((each) => [JSON.stringify(each), each]));
-    const texts = within([...single.values()], (some) => {
-      const text = template(program, { chart, namespace, values: { cases: some, files } });
-      const line = text.split("\n").find((one) => one.startsWith(mark)) ?? "";
-      return JSON.parse(line.slice(mark.length)) as string[];
-    });
-    const byValues = new Map([...single.keys()].map((key, index) => [key, texts[index] ?? ""]));
-    return cases.map((each) => byValues.get(JSON.stringify(each)) ?? "");
+    return work(chart);
   } finally {
     rmSync(chart, { recursive: true, force: true });
   }
+}
+
+function textsIn(
+  chart: string,
+  program: string,
+  cases: readonly object[],
+  files: readonly string[],
+  namespace = "openshell",
+): (string | Error)[] {
+  // The same values are rendered once.
+  const single = new Map(cases.map((each) => [JSON.stringify(each), each]));
+  const texts = within([...single.values()], (some) => {
+    const text = template(program, { chart, namespace, values: { cases: some, files } });
+    const line = text.split("\n").find((one) => one.startsWith(mark)) ?? "";
+    return JSON.parse(line.slice(mark.length)) as string[];
+  });
+  const byValues = new Map([...single.keys()].map((key, index) => [key, texts[index] ?? ""]));
+  return cases.map((each) => byValues.get(JSON.stringify(each)) ?? "");
 }
 
 /** All at once; when that is refused, by halves down to those that are. */

@@ -6,6 +6,7 @@ import {
   and,
   call,
   choose,
+  type Expr,
   each,
   HelmObject,
   helm,
@@ -94,6 +95,14 @@ export const certManagerGuards: readonly ChartGuard[] = [
     sentence:
       "certManager.internalNames is false, so supervisors would refuse the gateway under its Service's name; set grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig to one of certManager.serverDnsNames",
   },
+  {
+    refusedWhen: and(
+      enabled,
+      call("ge", endOf(values.certManager.certificateRenewBefore), endOf(values.certManager.certificateDuration)),
+    ),
+    sentence:
+      "certManager.certificateRenewBefore is not shorter than certManager.certificateDuration, so a new certificate would be due at once; lower the first, or raise the second",
+  },
   needsApi(
     enabled,
     "Certificate",
@@ -101,6 +110,11 @@ export const certManagerGuards: readonly ChartGuard[] = [
     ", which certManager.enabled asks for: install cert-manager, or set certManager.enabled to false",
   ),
 ];
+
+/** The second in which a duration from one fixed moment ends: what Helm can compare. */
+function endOf(duration: Expr<string>): Expr<number> {
+  return call("int64", call("unixEpoch", call("dateModify", duration, call("toDate", "2006", "2000"))));
+}
 
 function grpcEndpoint() {
   return effective<string>("openshell.drivers.kubernetes.grpc_endpoint");

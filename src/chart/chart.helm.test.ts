@@ -23,6 +23,7 @@ import {
   refusal,
   render,
   repository,
+  sentenceOf,
   template,
   templateAnew,
 } from "./_helm.ts";
@@ -84,13 +85,46 @@ describeWithHelm.each(helmPrograms.map((path) => [path.split("/").at(-1), path])
     [{ workspace_default_storage_size: "-1Gi" }, /workspace_default_storage_size/],
     [{ workload_node_selector: { "bad key!": "x" } }, /bad key!/],
     [{ workload_node_selector: { zone: "x y" } }, /workload_node_selector[./]zone/],
-    [{ workload_labels: { "openshell.ai/pair-id": "x" } }, /openshell\.ai\/pair-id/],
-    [
-      { managed_namespaces: { labels: { "pod-security.kubernetes.io/enforce-version": "v1.30" } } },
-      /pod-security\.kubernetes\.io\/enforce-version/,
-    ],
+    [{ supervisor_tolerations: [{ key: "a", efect: "NoSchedule" }] }, /supervisor_tolerations[./]0.*efect/],
   ])("refuses %j before the gateway does", (kubernetes, path) => {
     const values = { gatewayConfig: { "openshell.drivers.kubernetes": kubernetes } };
+    expect(refusal(installed, { values })).toMatch(path);
+  });
+
+  const onlyOurs = "has a prefix that only OpenShell and Agent Sandbox write; choose another";
+  it.each([
+    [{ supervisor_labels: { "openshell.ai/x": "y" } }, `supervisor_labels: openshell.ai/x ${onlyOurs}`],
+    [{ workload_annotations: { "agents.x-k8s.io/x": "y" } }, `workload_annotations: agents.x-k8s.io/x ${onlyOurs}`],
+    [
+      { managed_namespaces: { labels: { "internal.openshell.ai/x": "y" } } },
+      `managed_namespaces.labels: internal.openshell.ai/x ${onlyOurs}`,
+    ],
+    [
+      { managed_namespaces: { labels: { "pod-security.kubernetes.io/enforce-version": "v1.30" } } },
+      "managed_namespaces.labels: pod-security.kubernetes.io/enforce-version is decided by managed_namespaces.pod_security; set that instead",
+    ],
+  ])("refuses %j with a sentence", (kubernetes, sentence) => {
+    const values = { gatewayConfig: { "openshell.drivers.kubernetes": kubernetes } };
+    expect(sentenceOf(installed, { values })).toBe(`gatewayConfig: openshell.drivers.kubernetes.${sentence}`);
+  });
+
+  // What only the cluster refused would leave a release half done.
+  it.each([
+    [{ gateway: { image: { digest: "abc" } } }, /gateway[./]image[./]digest/],
+    [{ sandboxRuntime: { image: { digest: `sha256:${"A".repeat(64)}` } } }, /sandboxRuntime[./]image[./]digest/],
+    [{ fullnameOverride: "Foo_Bar" }, /fullnameOverride/],
+    [{ fullnameOverride: "1st" }, /fullnameOverride/],
+    [{ nameOverride: "foo.bar" }, /nameOverride/],
+    [{ sandboxNamespace: { name: "Foo" } }, /sandboxNamespace[./]name/],
+    [{ podLabels: { "a b": "x" } }, /podLabels.*a b/],
+    [{ podLabels: { a: "b c" } }, /podLabels[./]a/],
+    [{ commonLabels: { "-": "x" } }, /commonLabels/],
+    [{ sandboxNamespace: { labels: { a: "b/c" } } }, /sandboxNamespace[./]labels[./]a/],
+    [{ serviceMonitor: { labels: { "a/b/c": "x" } } }, /serviceMonitor[./]labels/],
+    [{ nodeSelector: { "": "x" } }, /nodeSelector/],
+    [{ tolerations: [{ key: "a", efect: "NoSchedule" }] }, /tolerations[./]0.*efect/],
+    [{ certManager: { certificateDuration: "90d" } }, /certManager[./]certificateDuration/],
+  ])("refuses %j before the cluster does", (values, path) => {
     expect(refusal(installed, { values })).toMatch(path);
   });
 });

@@ -37,7 +37,7 @@ describe("the chart", () => {
 
   it("reads no part of a map whose keys are the operator's: one that was nulled would have its default back", () => {
     const maps = openMaps(valuesJsonSchema() as Schema);
-    expect(maps).toContain("resources.limits");
+    expect(maps).toEqual(expect.arrayContaining(["resources.limits", "podLabels"]));
     const parts = [...usedValues()].filter((path) => maps.some((map) => path.startsWith(`${map}.`)));
     expect(parts).toEqual([]);
   });
@@ -154,11 +154,13 @@ function leaves(value: unknown, path: readonly string[] = []): string[][] {
 
 interface Schema {
   readonly properties?: Readonly<Record<string, Schema>>;
+  readonly patternProperties?: Readonly<Record<string, Schema>>;
   readonly additionalProperties?: boolean | Schema;
 }
 
 /** Dotted paths of what takes keys that the schema does not name. */
-function openMaps({ properties = {}, additionalProperties }: Schema, path: readonly string[] = []): string[] {
-  if (path.length > 0 && typeof additionalProperties === "object") return [path.join(".")];
+function openMaps(schema: Schema, path: readonly string[] = []): string[] {
+  const { properties = {}, patternProperties, additionalProperties } = schema;
+  if (path.length > 0 && (patternProperties ?? typeof additionalProperties === "object")) return [path.join(".")];
   return Object.entries(properties).flatMap(([key, inner]) => openMaps(inner, [...path, key]));
 }

@@ -1,5 +1,11 @@
 /** Refusals at render time: each is one sentence with the remedy. */
-import { type Condition, reservedPrefixes, settingRules } from "../config/index.ts";
+import {
+  type Condition,
+  type ReservedKeys,
+  reservedKeys,
+  settingRules,
+  settingsWithReservedKeys,
+} from "../config/index.ts";
 import { type ChartGuard, isEmpty, needsApi, refuseKeys, refuseNames } from "./_guard.ts";
 import { values } from "./_values.ts";
 import { certManagerGuards } from "./cert-manager.ts";
@@ -87,9 +93,9 @@ export const chartGuards: readonly ChartGuard[] = [
 ];
 
 const ownLabels = "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by)|helm\\.sh/chart)$";
-const reserved = `^(${reservedPrefixes.map((prefix) => prefix.replaceAll(".", "\\.")).join("|")})`;
+const beginsWith = ({ prefixes }: ReservedKeys) =>
+  `^(${prefixes.map((prefix) => prefix.replaceAll(".", "\\.")).join("|")})`;
 const ownKey = "is written by the chart itself; remove it";
-const reservedKey = "has a prefix that only OpenShell and Agent Sandbox write; choose another";
 
 /** Keys and names that the chart or the gateway writes itself. */
 const collisions: Block = [
@@ -97,7 +103,13 @@ const collisions: Block = [
     ["commonLabels", values.commonLabels] as const,
     ["podLabels", values.podLabels] as const,
     ["serviceMonitor.labels", values.serviceMonitor.labels] as const,
-  ].flatMap(([name, map]) => [refuseKeys(name, map, ownLabels, ownKey), refuseKeys(name, map, reserved, reservedKey)]),
+  ].flatMap(([name, map]) => [
+    refuseKeys(name, map, ownLabels, ownKey),
+    refuseKeys(name, map, beginsWith(reservedKeys), reservedKeys.remedy),
+  ]),
+  ...settingsWithReservedKeys().flatMap(({ key, reserved }) =>
+    reserved.map((each) => refuseKeys(`gatewayConfig: ${key}`, effective(key), beginsWith(each), each.remedy)),
+  ),
   refuseKeys("persistence.annotations", values.persistence.annotations, "^helm\\.sh/resource-policy$", ownKey),
   refuseKeys("podAnnotations", values.podAnnotations, "^checksum/gateway-config$", ownKey),
   refuseKeys("sandboxNamespace.labels", values.sandboxNamespace.labels, ownLabels, ownKey),
@@ -136,9 +148,9 @@ export function conditionOn(setting: (key: string) => Expr<unknown>, condition: 
   return "all" in condition ? and(...parts) : or(...parts);
 }
 
-const settingGuards: readonly ChartGuard[] = settingRules.map(({ refusedWhen, keys, sentence }) => ({
-  refusedWhen: conditionOn(effective, refusedWhen),
-  sentence: `gatewayConfig: ${keys[0]}: ${sentence}`,
+const settingGuards: readonly ChartGuard[] = settingRules.map((rule) => ({
+  refusedWhen: conditionOn(effective, rule.refusedWhen),
+  sentence: `gatewayConfig: ${rule.keys[0]}: ${rule.sentence}`,
 }));
 
 const allGuards = [...chartGuards, ...pkiGuards, ...certManagerGuards, ...routeGuards, ...sandboxGuards];

@@ -1,5 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
 import { find, helmPrograms, type Rendered, render, sentenceOf } from "./_helm.ts";
+import { refusalsOfMany } from "./_many.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
 
@@ -131,6 +132,20 @@ describeWithHelm("the renewal of certificates", () => {
     expect(objects.filter(({ metadata }) => metadata.name === "openshell-renew")).toEqual([]);
   });
 
+  const sentence =
+    'pkiInitJob.renewalSchedule is no schedule of a CronJob: write five fields such as "17 4 * * *", a shorthand such as "@weekly", or "" for none';
+
+  it("takes what a CronJob takes for its schedule, and refuses the rest", () => {
+    const good = ["@daily", "*/5 0-23/2 1,15 jan-MAR mon-fri", "0 00 ? * 0", "59 23 31 12 6"];
+    const bad = ["never", "* * * *", "* * * * * *", "60 * * * *", "0 24 * * *", "0 0 0 * *", "0 0 * 13 *", "0 0 * * 7"];
+    const refused = refusalsOfMany(
+      program,
+      [...good, ...bad, "*/0 * * * *", "@often"].map((renewalSchedule) => ({ pkiInitJob: { renewalSchedule } })),
+    );
+    expect(refused.slice(0, good.length)).toEqual(good.map(() => []));
+    for (const sentences of refused.slice(good.length)) expect(sentences).toEqual([sentence]);
+  });
+
   it("has a name that a CronJob may have, however long the release's is", () => {
     const objects = render(program, { values: { fullnameOverride: "x".repeat(80) } });
     expect(find(objects, "CronJob").metadata.name.length).toBeLessThanOrEqual(52);
@@ -244,6 +259,10 @@ describeWithHelm("a contradiction about certificates and keys", () => {
     [
       { certManager: { enabled, internalNames: false } },
       "certManager.internalNames is false and certManager.serverDnsNames is empty, so the certificate would name nothing; give it the names under which the gateway is reached",
+    ],
+    [
+      { certManager: { enabled, certificateDuration: "24h", certificateRenewBefore: "1440m" } },
+      "certManager.certificateRenewBefore is not shorter than certManager.certificateDuration, so a new certificate would be due at once; lower the first, or raise the second",
     ],
     [
       { certManager: { enabled, internalNames: false, serverDnsNames: ["gw.example.com"] } },

@@ -41,6 +41,18 @@ const lacksKeys = or(isEmpty(secrets.jwt.given), isEmpty(secrets.keys.given));
 const hasWork = once("pkiHasWork", and(enabled, or(lacksCertificates, lacksKeys)));
 const isRenewed = once("pkiIsRenewed", and(hasWork, not(isEmpty(renewalSchedule))));
 
+/** Five fields, or a shorthand, as a CronJob takes them. A guard says it in fewer characters than the pattern has. */
+const schedulePattern = `^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|${[
+  "[0-5]?[0-9]",
+  "[01]?[0-9]|2[0-3]",
+  "0?[1-9]|[12][0-9]|3[01]",
+  "0?[1-9]|1[0-2]|[A-Za-z]{3}",
+  "0?[0-6]|[A-Za-z]{3}",
+]
+  .map((one) => `([*?]|(${one})(-(${one}))?)(/[1-9][0-9]*)?`)
+  .map((item) => `${item}(,${item})*`)
+  .join(" +")})$`;
+
 /** Refusals that concern who makes certificates and keys. */
 export const pkiGuards: readonly ChartGuard[] = [
   {
@@ -51,6 +63,11 @@ export const pkiGuards: readonly ChartGuard[] = [
   {
     refusedWhen: and(not(enabled), lacksKeys),
     sentence: "pkiInitJob.enabled is false, so nothing makes keys: give server.jwtSecretName and server.keysSecretName",
+  },
+  {
+    refusedWhen: and(not(isEmpty(renewalSchedule)), not(call("regexMatch", schedulePattern, renewalSchedule))),
+    sentence:
+      'pkiInitJob.renewalSchedule is no schedule of a CronJob: write five fields such as "17 4 * * *", a shorthand such as "@weekly", or "" for none',
   },
 ];
 

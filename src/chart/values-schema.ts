@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { defaultRegistry, setting } from "../config/index.ts";
-import { anyMap, image, serviceAccount, stringMap } from "./values/_types.ts";
+import { anyMap, image, labelMap, namePart, serviceAccount } from "./values/_types.ts";
 import { pkiValues } from "./values/pki.ts";
 import { podValues } from "./values/pod.ts";
 import { routeValues } from "./values/routes.ts";
@@ -33,8 +33,15 @@ export const valuesSchema = z.strictObject({
       .prefault({}),
     "Shared with other charts.",
   ),
-  nameOverride: setting(z.string().default(""), "Replaces the chart's name in object names."),
-  fullnameOverride: setting(z.string().default(""), "Replaces the whole prefix of object names."),
+  nameOverride: setting(namePart(), "Replaces the chart's name in object names."),
+  fullnameOverride: setting(
+    // It is the name of a Service too, which begins with a letter.
+    z
+      .string()
+      .regex(/^$|^[a-z]([-a-z0-9]*[a-z0-9])?$/)
+      .default(""),
+    "Replaces the whole prefix of object names.",
+  ),
   replicaCount: setting(z.int().default(1), "Gateway replicas. One until the store is shared; more are refused."),
   gateway: setting(
     z.strictObject({ image: image("openshell/gateway", "Image of the gateway and of the PKI hook.") }).prefault({}),
@@ -91,7 +98,7 @@ export const valuesSchema = z.strictObject({
     "NetworkPolicy of the gateway.",
   ),
   ...podValues,
-  commonLabels: setting(stringMap(), "More labels of every object."),
+  commonLabels: setting(labelMap(), "More labels of every object."),
   selfTest: setting(
     z
       .strictObject({

@@ -98,12 +98,13 @@ function partsOf(schema: JsonSchema): JsonSchema[] {
 
 /** A copy with each schema directly inside replaced; `name` is the key it stands under. */
 function mapParts(schema: JsonSchema, change: (part: JsonSchema, name: string) => JsonSchema): JsonSchema {
-  const { properties, propertyNames, additionalProperties, items, anyOf } = schema;
+  const { properties, propertyNames, patternProperties, additionalProperties, items, anyOf } = schema;
+  const changeAll = (parts: Readonly<Record<string, JsonSchema>>, nameOf: (key: string) => string) =>
+    Object.fromEntries(Object.entries(parts).map(([key, part]) => [key, change(part, nameOf(key))]));
   return {
     ...schema,
-    ...(properties && {
-      properties: Object.fromEntries(Object.entries(properties).map(([key, part]) => [key, change(part, key)])),
-    }),
+    ...(properties && { properties: changeAll(properties, (key) => key) }),
+    ...(patternProperties && { patternProperties: changeAll(patternProperties, () => "entry") }),
     ...(propertyNames && { propertyNames: change(propertyNames, "key") }),
     ...(typeof additionalProperties === "object" && {
       additionalProperties: change(additionalProperties, "entry"),

@@ -3,7 +3,8 @@ import { z } from "zod";
 import { durationPattern } from "./duration.ts";
 import { positiveQuantityPattern } from "./quantity.ts";
 
-const dnsLabel = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
+/** A DNS-1123 label of any length. */
+export const dnsLabel = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
 const dnsSubdomain = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
 const labelName = /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/;
 const imageReference =
@@ -22,7 +23,7 @@ function form(pattern: RegExp, maxLength: number, error: string) {
 }
 
 /** The same form, or the empty string. */
-const orEmpty = (pattern: RegExp) => new RegExp(`^$|${pattern.source}`);
+export const orEmpty = (pattern: RegExp) => new RegExp(`^$|${pattern.source}`);
 
 /** A DNS-1123 label: names of namespaces and Services. */
 export const dnsLabelName = (maxLength = 63) =>
@@ -101,19 +102,35 @@ const qualifiedName = z
   .regex(qualifiedKey, { error: qualifiedNameForm })
   .refine(isQualifiedName, { error: qualifiedNameForm });
 
-/** Keys with none of these prefixes; JSON Schema has no other word for it than `not`. */
-function keyOutside(prefixes: readonly string[], error: string) {
-  const pattern = `^(${prefixes.map((prefix) => prefix.replaceAll(".", "\\.")).join("|")})`;
-  return qualifiedName
-    .refine((key) => !prefixes.some((prefix) => key.startsWith(prefix)), { error })
-    .meta({ not: { pattern } });
+/** Prefixes that the keys of a map must not have. */
+export interface ReservedKeys {
+  readonly prefixes: readonly string[];
+  /** Why not, and what to do. */
+  readonly remedy: string;
 }
 
-const ownKey = keyOutside(reservedPrefixes, `a key outside the reserved prefixes ${reservedPrefixes.join(", ")}`);
+/** What OpenShell and Agent Sandbox keep to themselves. */
+export const reservedKeys: ReservedKeys = {
+  prefixes: reservedPrefixes,
+  remedy: "has a prefix that only OpenShell and Agent Sandbox write; choose another",
+};
+
+/** Keys with none of these prefixes. JSON Schema has no word for it with which Helm would name the place: the chart has guards. */
+function keyOutside(reserved: readonly ReservedKeys[], error: string) {
+  const prefixes = reserved.flatMap((each) => each.prefixes);
+  return qualifiedName
+    .refine((key) => !prefixes.some((prefix) => key.startsWith(prefix)), { error })
+    .meta({ reserved });
+}
+
+const ownKey = keyOutside([reservedKeys], `a key outside the reserved prefixes ${reservedPrefixes.join(", ")}`);
 
 const podSecurityPrefix = "pod-security.kubernetes.io/";
 const namespaceKey = keyOutside(
-  [...reservedPrefixes, podSecurityPrefix],
+  [
+    reservedKeys,
+    { prefixes: [podSecurityPrefix], remedy: "is decided by managed_namespaces.pod_security; set that instead" },
+  ],
   `a key outside the reserved prefixes ${reservedPrefixes.join(", ")}, and outside ${podSecurityPrefix}, which pod_security decides about`,
 );
 
@@ -168,7 +185,8 @@ export const extendedResource = () =>
     error: extendedName,
   });
 
-export const nodeSelector = () => z.record(qualifiedName, labelValue);
+/** Labels with any key, such as those of a node. */
+export const anyLabels = () => z.record(qualifiedName, labelValue);
 
 /** A Kubernetes toleration as the Pod spec has it. */
 export const toleration = () =>

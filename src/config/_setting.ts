@@ -1,4 +1,5 @@
 import { z } from "zod";
+import type { ReservedKeys } from "./_grammar.ts";
 
 /** When a changed setting takes effect. */
 export type AppliesAt = "gateway-start" | "sandbox-start" | "new-workspaces";
@@ -21,6 +22,8 @@ declare module "zod" {
     example?: unknown;
     applies?: AppliesAt;
     pending?: string;
+    /** Of the keys of a map. */
+    reserved?: readonly ReservedKeys[];
   }
 }
 

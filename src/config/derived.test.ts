@@ -1,6 +1,13 @@
 import { Ajv } from "ajv";
 import { describe, expect, it } from "vitest";
-import { defaultSettings, gatewayConfigSchema, kubernetesSchema, settingsReference, tables } from "./index.ts";
+import {
+  defaultSettings,
+  gatewayConfigSchema,
+  kubernetesSchema,
+  settingsReference,
+  settingsWithReservedKeys,
+  tables,
+} from "./index.ts";
 
 const validate = new Ajv({ strict: false, allErrors: true }).compile(gatewayConfigSchema());
 
@@ -48,6 +55,19 @@ describe("the JSON Schema of gatewayConfig", () => {
     ],
   ])("refuses %j", (config, error) => {
     expect(errors(config)).toEqual(expect.arrayContaining([error]));
+  });
+});
+
+describe("maps with reserved keys", () => {
+  it("are found in the schemas", () => {
+    const found = settingsWithReservedKeys().map(({ key, reserved }) => `${key}: ${reserved.length}`);
+    expect(found).toEqual(
+      [
+        "managed_namespaces.labels: 2",
+        "managed_namespaces.annotations: 1",
+        ...["supervisor", "workload"].flatMap((pod) => [`${pod}_labels: 1`, `${pod}_annotations: 1`]),
+      ].map((each) => `openshell.drivers.kubernetes.${each}`),
+    );
   });
 });
 

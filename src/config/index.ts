@@ -1,6 +1,16 @@
 /** Settings: the only place that knows a setting's name, type, default, bounds and help. */
 
-export { matchesKey, reservedPrefixes, splitBindAddress } from "./_grammar.ts";
+export {
+  anyLabels,
+  dnsLabel,
+  matchesKey,
+  orEmpty,
+  type ReservedKeys,
+  reservedKeys,
+  reservedPrefixes,
+  splitBindAddress,
+  toleration,
+} from "./_grammar.ts";
 export type { Resources } from "./_resources.ts";
 export { mergeQuantities, minimumWorkloadMemory, supervisorDefaults } from "./_resources.ts";
 export { type AppliesAt, type SettingHelp, setting } from "./_setting.ts";
@@ -13,6 +23,7 @@ export { nearest } from "./nearest.ts";
 export { parseSettings, type SettingOverride, type SettingsErrorReason, type SettingsPurpose } from "./parse.ts";
 export { compareQuantities, isQuantity, parseQuantity, positiveQuantityPattern, quantityPattern } from "./quantity.ts";
 export { settingsReference } from "./reference.ts";
+export { settingsWithReservedKeys } from "./reserved-keys.ts";
 export {
   type Condition,
   holds as conditionHolds,

@@ -12,6 +12,7 @@ export interface JsonSchema {
   properties?: Record<string, JsonSchema>;
   additionalProperties?: boolean | JsonSchema;
   propertyNames?: JsonSchema;
+  patternProperties?: Record<string, JsonSchema>;
   items?: JsonSchema;
   anyOf?: JsonSchema[];
   required?: string[];
@@ -29,9 +30,10 @@ export function jsonSchemaOf(schema: z.ZodType): JsonSchema {
     unrepresentable: "any",
     override: ({ jsonSchema }) => {
       const { unit, example } = jsonSchema as { unit?: string; example?: unknown };
-      for (const key of ["unit", "example", "applies", "pending"]) delete jsonSchema[key];
+      for (const key of ["unit", "example", "applies", "pending", "reserved"]) delete jsonSchema[key];
       // Every name in JSON is a string.
       if (JSON.stringify(jsonSchema.propertyNames) === '{"type":"string"}') delete jsonSchema.propertyNames;
+      keepPlaceOfKeys(jsonSchema as JsonSchema);
       if (example !== undefined) jsonSchema.examples = [example];
       if (unit !== undefined) jsonSchema.description = `${jsonSchema.description ?? ""} In ${unit}.`;
       if (jsonSchema.type === "integer") {
@@ -43,11 +45,21 @@ export function jsonSchemaOf(schema: z.ZodType): JsonSchema {
   return made as JsonSchema;
 }
 
+/** A key of another form as a property too many: of that Helm says where it is, of a name that does not fit it does not. */
+function keepPlaceOfKeys(schema: JsonSchema): void {
+  const { propertyNames, additionalProperties } = schema;
+  if (typeof propertyNames?.pattern !== "string" || typeof additionalProperties !== "object") return;
+  schema.patternProperties = { [propertyNames.pattern]: additionalProperties };
+  schema.additionalProperties = false;
+  delete schema.propertyNames;
+}
+
 /** The same schema with null allowed for everything in it: in gatewayConfig, null leaves a setting out. */
 export function nullable(schema: JsonSchema): JsonSchema {
   const inner: JsonSchema = { ...schema };
   delete inner.required;
   if (inner.properties) inner.properties = mapValues(inner.properties, nullable);
+  if (inner.patternProperties) inner.patternProperties = mapValues(inner.patternProperties, nullable);
   if (typeof inner.additionalProperties === "object") inner.additionalProperties = nullable(inner.additionalProperties);
   if (inner.items) inner.items = withoutNull(inner.items);
   if (inner.anyOf) return { ...inner, anyOf: [...inner.anyOf.map(withoutNull), { type: "null" }] };

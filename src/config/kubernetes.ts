@@ -3,6 +3,7 @@ import packageJson from "../../package.json" with { type: "json" };
 import {
   affinity,
   annotations,
+  anyLabels,
   dnsLabelName,
   duration,
   endpoint,
@@ -12,7 +13,6 @@ import {
   labelSelector,
   labels,
   namespaceLabels,
-  nodeSelector,
   objectName,
   optionalObjectName,
   port,
@@ -54,7 +54,7 @@ const placement = (whose: string) => ({
     optionalObjectName().default(""),
     `PriorityClass of the ${whose} Pod; empty: the cluster's default.`,
   ),
-  node_selector: setting(nodeSelector().default({}), `Labels a node must have to run the ${whose} Pod.`, {
+  node_selector: setting(anyLabels().default({}), `Labels a node must have to run the ${whose} Pod.`, {
     example: { "example.com/pool": "agents" },
     pending: "Pending until a node has all labels.",
   }),

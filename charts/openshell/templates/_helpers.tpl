@@ -271,6 +271,9 @@ readOnlyRootFilesystem: true
     {{- fail "pkiInitJob.enabled is false, so nothing makes keys: give server.jwtSecretName and server.keysSecretName" -}}
   {{- end -}}
 {{- end -}}
+{{- if and $.v.pkiInitJob.renewalSchedule (not (regexMatch "^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|([*?]|([0-5]?[0-9])(-([0-5]?[0-9]))?)(/[1-9][0-9]*)?(,([*?]|([0-5]?[0-9])(-([0-5]?[0-9]))?)(/[1-9][0-9]*)?)* +([*?]|([01]?[0-9]|2[0-3])(-([01]?[0-9]|2[0-3]))?)(/[1-9][0-9]*)?(,([*?]|([01]?[0-9]|2[0-3])(-([01]?[0-9]|2[0-3]))?)(/[1-9][0-9]*)?)* +([*?]|(0?[1-9]|[12][0-9]|3[01])(-(0?[1-9]|[12][0-9]|3[01]))?)(/[1-9][0-9]*)?(,([*?]|(0?[1-9]|[12][0-9]|3[01])(-(0?[1-9]|[12][0-9]|3[01]))?)(/[1-9][0-9]*)?)* +([*?]|(0?[1-9]|1[0-2]|[A-Za-z]{3})(-(0?[1-9]|1[0-2]|[A-Za-z]{3}))?)(/[1-9][0-9]*)?(,([*?]|(0?[1-9]|1[0-2]|[A-Za-z]{3})(-(0?[1-9]|1[0-2]|[A-Za-z]{3}))?)(/[1-9][0-9]*)?)* +([*?]|(0?[0-6]|[A-Za-z]{3})(-(0?[0-6]|[A-Za-z]{3}))?)(/[1-9][0-9]*)?(,([*?]|(0?[0-6]|[A-Za-z]{3})(-(0?[0-6]|[A-Za-z]{3}))?)(/[1-9][0-9]*)?)*)$" $.v.pkiInitJob.renewalSchedule)) -}}
+  {{- fail "pkiInitJob.renewalSchedule is no schedule of a CronJob: write five fields such as \"17 4 * * *\", a shorthand such as \"@weekly\", or \"\" for none" -}}
+{{- end -}}
 {{- if $.v.certManager.enabled -}}
   {{- if $.v.server.disableTls -}}
     {{- fail "certManager.enabled makes certificates, but server.disableTls is true and nothing would use them; set one of the two to false" -}}
@@ -291,6 +294,9 @@ readOnlyRootFilesystem: true
   {{- end -}}
   {{- if and (not $.v.certManager.internalNames) (hasPrefix (printf "https://%v.%v.svc" $.fullname $.Release.Namespace) $.driver.grpc_endpoint) -}}
     {{- fail "certManager.internalNames is false, so supervisors would refuse the gateway under its Service's name; set grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig to one of certManager.serverDnsNames" -}}
+  {{- end -}}
+  {{- if ge (int64 (unixEpoch (dateModify $.v.certManager.certificateRenewBefore (toDate "2006" "2000")))) (int64 (unixEpoch (dateModify $.v.certManager.certificateDuration (toDate "2006" "2000")))) -}}
+    {{- fail "certManager.certificateRenewBefore is not shorter than certManager.certificateDuration, so a new certificate would be due at once; lower the first, or raise the second" -}}
   {{- end -}}
 {{- end -}}
 {{- if and $.checksApis $.v.certManager.enabled (not ($.Capabilities.APIVersions.Has "cert-manager.io/v1/Certificate")) -}}
@@ -411,6 +417,41 @@ readOnlyRootFilesystem: true
 {{- range $key0, $item0 := $.v.serviceMonitor.labels -}}
   {{- if regexMatch "^(openshell\\.ai/|internal\\.openshell\\.ai/|agents\\.x-k8s\\.io/)" $key0 -}}
     {{- fail (printf "serviceMonitor.labels: %v has a prefix that only OpenShell and Agent Sandbox write; choose another" $key0) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := $.driver.managed_namespaces.labels -}}
+  {{- if regexMatch "^(openshell\\.ai/|internal\\.openshell\\.ai/|agents\\.x-k8s\\.io/)" $key0 -}}
+    {{- fail (printf "gatewayConfig: openshell.drivers.kubernetes.managed_namespaces.labels: %v has a prefix that only OpenShell and Agent Sandbox write; choose another" $key0) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := $.driver.managed_namespaces.labels -}}
+  {{- if regexMatch "^(pod-security\\.kubernetes\\.io/)" $key0 -}}
+    {{- fail (printf "gatewayConfig: openshell.drivers.kubernetes.managed_namespaces.labels: %v is decided by managed_namespaces.pod_security; set that instead" $key0) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := $.driver.managed_namespaces.annotations -}}
+  {{- if regexMatch "^(openshell\\.ai/|internal\\.openshell\\.ai/|agents\\.x-k8s\\.io/)" $key0 -}}
+    {{- fail (printf "gatewayConfig: openshell.drivers.kubernetes.managed_namespaces.annotations: %v has a prefix that only OpenShell and Agent Sandbox write; choose another" $key0) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := $.driver.supervisor_labels -}}
+  {{- if regexMatch "^(openshell\\.ai/|internal\\.openshell\\.ai/|agents\\.x-k8s\\.io/)" $key0 -}}
+    {{- fail (printf "gatewayConfig: openshell.drivers.kubernetes.supervisor_labels: %v has a prefix that only OpenShell and Agent Sandbox write; choose another" $key0) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := $.driver.supervisor_annotations -}}
+  {{- if regexMatch "^(openshell\\.ai/|internal\\.openshell\\.ai/|agents\\.x-k8s\\.io/)" $key0 -}}
+    {{- fail (printf "gatewayConfig: openshell.drivers.kubernetes.supervisor_annotations: %v has a prefix that only OpenShell and Agent Sandbox write; choose another" $key0) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := $.driver.workload_labels -}}
+  {{- if regexMatch "^(openshell\\.ai/|internal\\.openshell\\.ai/|agents\\.x-k8s\\.io/)" $key0 -}}
+    {{- fail (printf "gatewayConfig: openshell.drivers.kubernetes.workload_labels: %v has a prefix that only OpenShell and Agent Sandbox write; choose another" $key0) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := $.driver.workload_annotations -}}
+  {{- if regexMatch "^(openshell\\.ai/|internal\\.openshell\\.ai/|agents\\.x-k8s\\.io/)" $key0 -}}
+    {{- fail (printf "gatewayConfig: openshell.drivers.kubernetes.workload_annotations: %v has a prefix that only OpenShell and Agent Sandbox write; choose another" $key0) -}}
   {{- end -}}
 {{- end -}}
 {{- range $key0, $item0 := $.v.persistence.annotations -}}
@@ -810,11 +851,15 @@ readOnlyRootFilesystem: true
     "gateway_id": "openshell",
     "grpc_endpoint": "",
     "image_pull_secrets": [],
-    "managed_namespaces": {"pod_security":"restricted"},
+    "managed_namespaces": {"annotations":{},"labels":{},"pod_security":"restricted"},
     "operator_namespace_file": "",
     "operator_namespace_label": "",
     "sandbox_runtime": {"fence_check":"enforce","pod_anti_affinity":"off"},
+    "supervisor_annotations": {},
+    "supervisor_labels": {},
     "supervisor_resources": {"limits":{"memory":"256Mi","cpu":""},"requests":{"cpu":"50m","memory":"96Mi"}},
+    "workload_annotations": {},
+    "workload_labels": {},
     "workload_resources": {"limits":{"cpu":"","memory":""},"requests":{"cpu":"50m","memory":"96Mi"}},
     "workspace_mode": "shared"
   }` -}}

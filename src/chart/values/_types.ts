@@ -1,7 +1,10 @@
 /** What the schemas of values share. */
 import { z } from "zod";
-import { quantityPattern, setting } from "../../config/index.ts";
+import { anyLabels, dnsLabel, orEmpty, quantityPattern, setting } from "../../config/index.ts";
 
+/** A part of an object's name; what is too long is shortened. */
+export const namePart = () => z.string().regex(orEmpty(dnsLabel)).default("");
+export const labelMap = () => anyLabels().default({});
 export const stringMap = () => z.record(z.string(), z.string()).default({});
 export const quantityMap = () => z.record(z.string(), z.string().regex(quantityPattern)).default({});
 export const anyMap = () => z.record(z.string(), z.unknown()).default({});
@@ -17,7 +20,13 @@ export const image = (repository: string, what: string) =>
         registry: setting(z.string().default(""), "Registry of this image; empty: global.image.registry."),
         repository: setting(z.string().default(repository), "Name of the image below the registry."),
         tag: setting(z.string().default(""), "Tag; empty: global.image.tag."),
-        digest: setting(z.string().default(""), "Digest such as sha256:…; it wins over the tag."),
+        digest: setting(
+          z
+            .string()
+            .regex(/^$|^sha256:[0-9a-f]{64}$/)
+            .default(""),
+          "Digest such as sha256:…; it wins over the tag.",
+        ),
         pullPolicy: setting(policy(), "Pull policy; empty: global.image.pullPolicy."),
       })
       .prefault({}),

@@ -2,6 +2,9 @@ import { z } from "zod";
 import { setting } from "../../config/index.ts";
 import { resources } from "./_types.ts";
 
+/** As Go writes one. */
+const lifetime = () => z.string().regex(/^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$/);
+
 /** Certificates and keys: who makes them, and under which names they are found. */
 export const pkiValues = {
   server: setting(
@@ -85,8 +88,8 @@ export const pkiValues = {
         ),
         serverDnsNames: setting(z.array(z.string()).default([]), "More host names of the server certificate."),
         serverIpAddresses: setting(z.array(z.string()).default([]), "More addresses of the server certificate."),
-        certificateDuration: setting(z.string().default("2160h"), "How long a certificate is valid."),
-        certificateRenewBefore: setting(z.string().default("720h"), "How long before its end it is renewed."),
+        certificateDuration: setting(lifetime().default("2160h"), "How long a certificate is valid."),
+        certificateRenewBefore: setting(lifetime().default("720h"), "How long before its end it is renewed."),
       })
       .prefault({}),
     "Certificates by cert-manager.",

@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { positiveQuantityPattern, setting } from "../../config/index.ts";
-import { anyList, anyMap, resources, stringMap } from "./_types.ts";
+import { positiveQuantityPattern, setting, toleration } from "../../config/index.ts";
+import { anyList, anyMap, labelMap, resources, stringMap } from "./_types.ts";
 
 const probe = (periodSeconds: number, timeoutSeconds: number, failureThreshold: number, what: string) =>
   setting(
@@ -63,8 +63,8 @@ export const podValues = {
     "Voluntary disruption of the gateway.",
   ),
   terminationGracePeriodSeconds: setting(z.int().min(1).default(30), "How long the gateway may take to end."),
-  nodeSelector: setting(stringMap(), "Labels of nodes that run the gateway."),
-  tolerations: setting(anyList(), "Tolerations of the gateway.", {
+  nodeSelector: setting(labelMap(), "Labels of nodes that run the gateway."),
+  tolerations: setting(z.array(toleration()).default([]), "Tolerations of the gateway.", {
     example: [{ key: "example.com/gateway", operator: "Exists" }],
   }),
   affinity: setting(anyMap(), "Affinity of the gateway.", {
@@ -103,6 +103,6 @@ export const podValues = {
   lifecycle: setting(anyMap(), "Lifecycle hooks of the gateway's container.", {
     example: { preStop: { sleep: { seconds: 5 } } },
   }),
-  podLabels: setting(stringMap(), "More labels of the gateway's Pod."),
+  podLabels: setting(labelMap(), "More labels of the gateway's Pod."),
   podAnnotations: setting(stringMap(), "More annotations of the gateway's Pod."),
 } as const;

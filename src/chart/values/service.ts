@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { setting } from "../../config/index.ts";
-import { nodePort, port, stringMap } from "./_types.ts";
+import { labelMap, nodePort, port, stringMap } from "./_types.ts";
 
 /** How the gateway is reached inside the cluster, and watched. */
 export const serviceValues = {
@@ -49,7 +49,7 @@ export const serviceValues = {
     z
       .strictObject({
         enabled: setting(z.boolean().default(false), "Make a ServiceMonitor for the Prometheus operator."),
-        labels: setting(stringMap(), "More labels, by which a Prometheus selects it."),
+        labels: setting(labelMap(), "More labels, by which a Prometheus selects it."),
         interval: setting(z.string().default("30s"), "Time between two scrapes."),
         scrapeTimeout: setting(z.string().default("10s"), "How long a scrape may take."),
       })

@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { setting } from "../../config/index.ts";
 import { valueReferences } from "../layer/index.ts";
-import { stringMap } from "../values/_types.ts";
+import { labelMap, stringMap } from "../values/_types.ts";
 import { sandboxValues } from "../values/sandboxes.ts";
 
 export const workspaceValuesSchema = z.strictObject({
@@ -52,7 +52,7 @@ export const workspaceValuesSchema = z.strictObject({
   ),
   resourceQuota: sandboxValues.resourceQuota,
   limitRange: sandboxValues.limitRange,
-  commonLabels: setting(stringMap(), "More labels of every object."),
+  commonLabels: setting(labelMap(), "More labels of every object."),
 });
 
 type WorkspaceValues = Required<z.output<typeof workspaceValuesSchema>>;
