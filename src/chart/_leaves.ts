@@ -201,7 +201,7 @@ function isMap(value: unknown): value is Values {
 }
 
 /** `over` laid over `under`, as Helm lays one values file over another. */
-function merge(under: Values, over: Values): Values {
+export function merge(under: Values, over: Values): Values {
   const merged: Record<string, unknown> = { ...under };
   for (const [key, value] of Object.entries(over)) {
     const below = merged[key];

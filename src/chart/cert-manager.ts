@@ -84,7 +84,7 @@ export const certManagerGuards: readonly ChartGuard[] = [
   {
     refusedWhen: and(enabled, not(internalNames), isEmpty(serverDnsNames)),
     sentence:
-      "certManager.internalNames is false and certManager.serverDnsNames is empty, so the certificate would name nothing; give it the names under which the gateway is reached",
+      "certManager.internalNames is false and certManager.serverDnsNames is empty, so the certificate would name nothing; set certManager.internalNames to true, or give certManager.serverDnsNames, and one of them as grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig",
   },
   {
     refusedWhen: and(

@@ -554,7 +554,7 @@ describeWithHelm("a guard", () => {
     ],
     [
       { gatewayConfig: { "openshell.gateway.mtls_auth": { enabled: true } }, server: { disableTls: true } },
-      "mtls_auth.enabled = true needs TLS, but disable_tls = true turns it off; set one of them to false",
+      "mtls_auth.enabled = true needs TLS, but server.disableTls turns it off; set server.disableTls to false",
     ],
     [
       { gatewayConfig: { "openshell.gateway.mtls_auth": { enabled: false } } },
@@ -562,7 +562,7 @@ describeWithHelm("a guard", () => {
     ],
     [
       { server: { disableTls: true } },
-      "no user could connect: set mtls_auth.enabled = true, give [openshell.gateway.oidc] an issuer, or, for development, set auth.allow_unauthenticated_users = true",
+      "no user could connect, because without TLS nobody shows a certificate: set server.disableTls to false, give [openshell.gateway.oidc] an issuer, or, for development, set auth.allow_unauthenticated_users = true",
     ],
     [
       { gatewayConfig: { "openshell.gateway.gateway_jwt": { gateway_id: "other" } } },
@@ -570,7 +570,7 @@ describeWithHelm("a guard", () => {
     ],
     [
       { gatewayConfig: { "openshell.drivers.kubernetes": { grpc_endpoint: "http://gw:1" } } },
-      "grpc_endpoint is an http:// address, but the gateway listens with TLS; write https://, or, for development, set disable_tls = true",
+      "grpc_endpoint is an http:// address, but the gateway listens with TLS; write https://",
     ],
   ])("refuses %j", (values, sentence) => {
     expect(refusal(program, { values })).toContain(sentence);

@@ -150,8 +150,11 @@ export function conditionOn(setting: (key: string) => Expr<unknown>, condition: 
 
 const settingGuards: readonly ChartGuard[] = settingRules.map((rule) => ({
   refusedWhen: conditionOn(effective, rule.refusedWhen),
-  sentence: `gatewayConfig: ${rule.keys[0]}: ${rule.sentence}`,
+  sentence: `gatewayConfig: ${rule.keys[0]}: ${rule.inChart ?? rule.sentence}`,
 }));
+
+/** What a rendering can be refused with for its settings. */
+export const settingSentences: readonly string[] = settingGuards.map(({ sentence }) => sentence);
 
 const allGuards = [...chartGuards, ...pkiGuards, ...certManagerGuards, ...routeGuards, ...sandboxGuards];
 

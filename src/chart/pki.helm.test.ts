@@ -229,12 +229,16 @@ describeWithHelm("a contradiction about certificates and keys", () => {
   const enabled = true;
   it.each([
     [
+      { pkiInitJob: { enabled: false } },
+      "pkiInitJob.enabled is false, so nothing makes certificates or keys: set it to true, or give server.tls.certSecretName, server.tls.clientCaSecretName, server.jwtSecretName and server.keysSecretName",
+    ],
+    [
       { pkiInitJob: { enabled: false }, server: { jwtSecretName: "a", keysSecretName: "b" } },
-      "pkiInitJob.enabled is false, so nothing makes certificates: give server.tls.certSecretName and server.tls.clientCaSecretName, set certManager.enabled to true, or set server.disableTls to true for development",
+      "pkiInitJob.enabled is false, so nothing makes certificates: set it to true, or give server.tls.certSecretName and server.tls.clientCaSecretName",
     ],
     [
       { pkiInitJob: { enabled: false }, server: { tls: given.tls } },
-      "pkiInitJob.enabled is false, so nothing makes keys: give server.jwtSecretName and server.keysSecretName",
+      "pkiInitJob.enabled is false, so nothing makes keys: set it to true, or give server.jwtSecretName and server.keysSecretName",
     ],
     [
       {
@@ -258,7 +262,7 @@ describeWithHelm("a contradiction about certificates and keys", () => {
     ],
     [
       { certManager: { enabled, internalNames: false } },
-      "certManager.internalNames is false and certManager.serverDnsNames is empty, so the certificate would name nothing; give it the names under which the gateway is reached",
+      "certManager.internalNames is false and certManager.serverDnsNames is empty, so the certificate would name nothing; set certManager.internalNames to true, or give certManager.serverDnsNames, and one of them as grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig",
     ],
     [
       { certManager: { enabled, certificateDuration: "24h", certificateRenewBefore: "1440m" } },

@@ -56,13 +56,19 @@ const schedulePattern = `^(@(yearly|annually|monthly|weekly|daily|midnight|hourl
 /** Refusals that concern who makes certificates and keys. */
 export const pkiGuards: readonly ChartGuard[] = [
   {
+    refusedWhen: and(not(enabled), lacksCertificates, lacksKeys),
+    sentence:
+      "pkiInitJob.enabled is false, so nothing makes certificates or keys: set it to true, or give server.tls.certSecretName, server.tls.clientCaSecretName, server.jwtSecretName and server.keysSecretName",
+  },
+  {
     refusedWhen: and(not(enabled), lacksCertificates),
     sentence:
-      "pkiInitJob.enabled is false, so nothing makes certificates: give server.tls.certSecretName and server.tls.clientCaSecretName, set certManager.enabled to true, or set server.disableTls to true for development",
+      "pkiInitJob.enabled is false, so nothing makes certificates: set it to true, or give server.tls.certSecretName and server.tls.clientCaSecretName",
   },
   {
     refusedWhen: and(not(enabled), lacksKeys),
-    sentence: "pkiInitJob.enabled is false, so nothing makes keys: give server.jwtSecretName and server.keysSecretName",
+    sentence:
+      "pkiInitJob.enabled is false, so nothing makes keys: set it to true, or give server.jwtSecretName and server.keysSecretName",
   },
   {
     refusedWhen: and(not(isEmpty(renewalSchedule)), not(call("regexMatch", schedulePattern, renewalSchedule))),

@@ -119,22 +119,22 @@ describeWithHelm("a route that could not work", () => {
   it.each([
     [
       { grpcRoute: { enabled, gateway, backendTLSPolicy } },
-      "grpcRoute.enabled, and ingress.enabled without ingress.passthrough, end TLS before OpenShell's gateway, so the client certificates that mtls_auth.enabled asks for never reach it; use tlsRoute, openshiftRoute, or ingress.passthrough with the annotations of your controller",
+      "grpcRoute.enabled, and ingress.enabled without ingress.passthrough, end TLS before OpenShell's gateway, so the client certificates that mtls_auth.enabled asks for never reach it; use tlsRoute, openshiftRoute, or ingress.passthrough with the annotations of your controller; or let users come from an OpenID provider (openshell.gateway.oidc) and set mtls_auth.enabled to false",
     ],
     [
       { grpcRoute: { enabled, backendTLSPolicy }, gatewayConfig: unauthenticated },
-      "grpcRoute.gateway.name is empty: name the Gateway that takes the route, or set grpcRoute.gateway.create to true",
+      "grpcRoute.gateway.name is empty: name the Gateway that takes the route, or have one made by grpcRoute.gateway.create, className and listener.certificateSecretNames",
     ],
     [
       { grpcRoute: { enabled, backendTLSPolicy, gateway: { create: true } }, gatewayConfig: unauthenticated },
-      "grpcRoute.gateway.create is true: name the GatewayClass in grpcRoute.gateway.className",
+      "grpcRoute.gateway.create is true: name the GatewayClass in grpcRoute.gateway.className, and the listener's certificates in grpcRoute.gateway.listener.certificateSecretNames",
     ],
     [
       {
         grpcRoute: { enabled, backendTLSPolicy, gateway: { create: true, className: "x", namespace: "y" } },
         gatewayConfig: unauthenticated,
       },
-      "grpcRoute.gateway.create makes the Gateway in the release's namespace; remove grpcRoute.gateway.namespace, or set grpcRoute.gateway.create to false",
+      "grpcRoute.gateway.create makes the Gateway in the release's namespace; remove grpcRoute.gateway.namespace, or, for one that exists, name it in grpcRoute.gateway.name and set grpcRoute.gateway.create to false",
     ],
     [
       {
@@ -145,7 +145,7 @@ describeWithHelm("a route that could not work", () => {
     ],
     [
       { grpcRoute: { enabled, gateway }, gatewayConfig: unauthenticated },
-      "grpcRoute.enabled has the Gateway speak plain text to a gateway that listens with TLS; set grpcRoute.backendTLSPolicy.enabled to true, or server.disableTls to true",
+      "grpcRoute.enabled has the Gateway speak plain text to a gateway that listens with TLS; set grpcRoute.backendTLSPolicy.enabled to true and name the authority's ConfigMap in grpcRoute.backendTLSPolicy.caConfigMapName, or set server.disableTls to true",
     ],
     [
       { grpcRoute: { enabled, gateway, backendTLSPolicy }, server: plain, gatewayConfig: unauthenticated },

@@ -37,21 +37,22 @@ export const routeGuards: readonly ChartGuard[] = [
   {
     refusedWhen: and(endsTls, onlyClientCertificates),
     sentence:
-      "grpcRoute.enabled, and ingress.enabled without ingress.passthrough, end TLS before OpenShell's gateway, so the client certificates that mtls_auth.enabled asks for never reach it; use tlsRoute, openshiftRoute, or ingress.passthrough with the annotations of your controller",
+      "grpcRoute.enabled, and ingress.enabled without ingress.passthrough, end TLS before OpenShell's gateway, so the client certificates that mtls_auth.enabled asks for never reach it; use tlsRoute, openshiftRoute, or ingress.passthrough with the annotations of your controller; or let users come from an OpenID provider (openshell.gateway.oidc) and set mtls_auth.enabled to false",
   },
   {
     refusedWhen: and(grpcRoute.enabled, not(grpcRoute.gateway.create), isEmpty(grpcRoute.gateway.name)),
     sentence:
-      "grpcRoute.gateway.name is empty: name the Gateway that takes the route, or set grpcRoute.gateway.create to true",
+      "grpcRoute.gateway.name is empty: name the Gateway that takes the route, or have one made by grpcRoute.gateway.create, className and listener.certificateSecretNames",
   },
   {
     refusedWhen: and(grpcRoute.enabled, grpcRoute.gateway.create, isEmpty(grpcRoute.gateway.className)),
-    sentence: "grpcRoute.gateway.create is true: name the GatewayClass in grpcRoute.gateway.className",
+    sentence:
+      "grpcRoute.gateway.create is true: name the GatewayClass in grpcRoute.gateway.className, and the listener's certificates in grpcRoute.gateway.listener.certificateSecretNames",
   },
   {
     refusedWhen: and(grpcRoute.enabled, grpcRoute.gateway.create, not(isEmpty(grpcRoute.gateway.namespace))),
     sentence:
-      "grpcRoute.gateway.create makes the Gateway in the release's namespace; remove grpcRoute.gateway.namespace, or set grpcRoute.gateway.create to false",
+      "grpcRoute.gateway.create makes the Gateway in the release's namespace; remove grpcRoute.gateway.namespace, or, for one that exists, name it in grpcRoute.gateway.name and set grpcRoute.gateway.create to false",
   },
   {
     refusedWhen: and(
@@ -66,7 +67,7 @@ export const routeGuards: readonly ChartGuard[] = [
   {
     refusedWhen: and(grpcRoute.enabled, not(plain), not(grpcRoute.backendTLSPolicy.enabled)),
     sentence:
-      "grpcRoute.enabled has the Gateway speak plain text to a gateway that listens with TLS; set grpcRoute.backendTLSPolicy.enabled to true, or server.disableTls to true",
+      "grpcRoute.enabled has the Gateway speak plain text to a gateway that listens with TLS; set grpcRoute.backendTLSPolicy.enabled to true and name the authority's ConfigMap in grpcRoute.backendTLSPolicy.caConfigMapName, or set server.disableTls to true",
   },
   {
     refusedWhen: and(grpcRoute.backendTLSPolicy.enabled, or(plain, not(grpcRoute.enabled))),

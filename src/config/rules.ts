@@ -28,6 +28,8 @@ export interface SettingRule {
   readonly refusedWhen: Condition;
   /** What is wrong and what to do about it. */
   readonly sentence: string;
+  /** The same where the chart decides one of the settings. @default the same words */
+  readonly inChart?: string;
 }
 
 const gateway = "openshell.gateway";
@@ -41,6 +43,17 @@ const withoutIssuer = Object.entries(gatewayOidc.parse({})).flatMap(([name, valu
   const isDefault: Condition = Array.isArray(value) || value === "" ? { empty: key } : { is: key, value };
   return [{ key, isSaid: { not: isDefault } satisfies Condition }];
 });
+
+const waysIn = [
+  `${gateway}.auth.allow_unauthenticated_users`,
+  `${gateway}.mtls_auth.enabled`,
+  `${oidc}.issuer`,
+] as const;
+const nobodyComesIn: readonly Condition[] = [
+  { is: waysIn[0], value: false },
+  { is: waysIn[1], value: false },
+  { empty: waysIn[2] },
+];
 
 /** All cross-field rules. */
 export const settingRules: readonly SettingRule[] = [
@@ -68,6 +81,7 @@ export const settingRules: readonly SettingRule[] = [
       ],
     },
     sentence: "mtls_auth.enabled = true needs TLS, but disable_tls = true turns it off; set one of them to false",
+    inChart: "mtls_auth.enabled = true needs TLS, but server.disableTls turns it off; set server.disableTls to false",
   },
   {
     keys: [`${gateway}.mtls_auth.enabled`, `${gateway}.tls.client_ca_path`, `${gateway}.disable_tls`],
@@ -82,17 +96,20 @@ export const settingRules: readonly SettingRule[] = [
     sentence: "mtls_auth.enabled = true needs tls.client_ca_path, the authority that signs the users' certificates",
   },
   {
-    keys: [`${gateway}.auth.allow_unauthenticated_users`, `${gateway}.mtls_auth.enabled`, `${oidc}.issuer`],
+    keys: [...waysIn, `${gateway}.disable_tls`],
     at: "serve",
-    refusedWhen: {
-      all: [
-        { is: `${gateway}.auth.allow_unauthenticated_users`, value: false },
-        { is: `${gateway}.mtls_auth.enabled`, value: false },
-        { empty: `${oidc}.issuer` },
-      ],
-    },
+    refusedWhen: { all: [...nobodyComesIn, { is: `${gateway}.disable_tls`, value: false }] },
     sentence:
       "no user could connect: set mtls_auth.enabled = true, give [openshell.gateway.oidc] an issuer, or, for development, set auth.allow_unauthenticated_users = true",
+  },
+  {
+    keys: [...waysIn, `${gateway}.disable_tls`],
+    at: "serve",
+    refusedWhen: { all: [...nobodyComesIn, { is: `${gateway}.disable_tls`, value: true }] },
+    sentence:
+      "no user could connect, because without TLS nobody shows a certificate: give [openshell.gateway.oidc] an issuer, or, for development, set auth.allow_unauthenticated_users = true",
+    inChart:
+      "no user could connect, because without TLS nobody shows a certificate: set server.disableTls to false, give [openshell.gateway.oidc] an issuer, or, for development, set auth.allow_unauthenticated_users = true",
   },
   {
     keys: [`${oidc}.issuer`, `${oidc}.dangerously_allow_insecure_http`],
@@ -215,7 +232,7 @@ export const settingRules: readonly SettingRule[] = [
       all: [{ not: { empty: `${driver}.image_pull_secrets` } }, { is: `${driver}.workspace_mode`, value: "managed" }],
     },
     sentence:
-      'image_pull_secrets name Secrets of the sandboxes\' namespace, and with workspace_mode = "managed" nobody puts them into the new ones; give the nodes the credentials, or use workspace_mode = "operator"',
+      'image_pull_secrets name Secrets of the sandboxes\' namespace, and with workspace_mode = "managed" nobody puts them into the new ones; remove them and give the nodes the credentials, or use workspace_mode = "operator" with operator_namespace_label',
   },
   {
     keys: [`${driver}.grpc_endpoint`],
@@ -235,6 +252,7 @@ export const settingRules: readonly SettingRule[] = [
     },
     sentence:
       "grpc_endpoint is an http:// address, but the gateway listens with TLS; write https://, or, for development, set disable_tls = true",
+    inChart: "grpc_endpoint is an http:// address, but the gateway listens with TLS; write https://",
   },
 ];
 

@@ -264,11 +264,14 @@ readOnlyRootFilesystem: true
   {{- end -}}
 {{- end -}}
 {{- if not $.v.pkiInitJob.enabled -}}
+  {{- if and (not $.v.server.disableTls) (not $.v.certManager.enabled) (or (empty $.v.server.tls.certSecretName) (empty $.v.server.tls.clientCaSecretName)) (or (empty $.v.server.jwtSecretName) (empty $.v.server.keysSecretName)) -}}
+    {{- fail "pkiInitJob.enabled is false, so nothing makes certificates or keys: set it to true, or give server.tls.certSecretName, server.tls.clientCaSecretName, server.jwtSecretName and server.keysSecretName" -}}
+  {{- end -}}
   {{- if and (not $.v.server.disableTls) (not $.v.certManager.enabled) (or (empty $.v.server.tls.certSecretName) (empty $.v.server.tls.clientCaSecretName)) -}}
-    {{- fail "pkiInitJob.enabled is false, so nothing makes certificates: give server.tls.certSecretName and server.tls.clientCaSecretName, set certManager.enabled to true, or set server.disableTls to true for development" -}}
+    {{- fail "pkiInitJob.enabled is false, so nothing makes certificates: set it to true, or give server.tls.certSecretName and server.tls.clientCaSecretName" -}}
   {{- end -}}
   {{- if or (empty $.v.server.jwtSecretName) (empty $.v.server.keysSecretName) -}}
-    {{- fail "pkiInitJob.enabled is false, so nothing makes keys: give server.jwtSecretName and server.keysSecretName" -}}
+    {{- fail "pkiInitJob.enabled is false, so nothing makes keys: set it to true, or give server.jwtSecretName and server.keysSecretName" -}}
   {{- end -}}
 {{- end -}}
 {{- if and $.v.pkiInitJob.renewalSchedule (not (regexMatch "^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|([*?]|([0-5]?[0-9])(-([0-5]?[0-9]))?)(/[1-9][0-9]*)?(,([*?]|([0-5]?[0-9])(-([0-5]?[0-9]))?)(/[1-9][0-9]*)?)* +([*?]|([01]?[0-9]|2[0-3])(-([01]?[0-9]|2[0-3]))?)(/[1-9][0-9]*)?(,([*?]|([01]?[0-9]|2[0-3])(-([01]?[0-9]|2[0-3]))?)(/[1-9][0-9]*)?)* +([*?]|(0?[1-9]|[12][0-9]|3[01])(-(0?[1-9]|[12][0-9]|3[01]))?)(/[1-9][0-9]*)?(,([*?]|(0?[1-9]|[12][0-9]|3[01])(-(0?[1-9]|[12][0-9]|3[01]))?)(/[1-9][0-9]*)?)* +([*?]|(0?[1-9]|1[0-2]|[A-Za-z]{3})(-(0?[1-9]|1[0-2]|[A-Za-z]{3}))?)(/[1-9][0-9]*)?(,([*?]|(0?[1-9]|1[0-2]|[A-Za-z]{3})(-(0?[1-9]|1[0-2]|[A-Za-z]{3}))?)(/[1-9][0-9]*)?)* +([*?]|(0?[0-6]|[A-Za-z]{3})(-(0?[0-6]|[A-Za-z]{3}))?)(/[1-9][0-9]*)?(,([*?]|(0?[0-6]|[A-Za-z]{3})(-(0?[0-6]|[A-Za-z]{3}))?)(/[1-9][0-9]*)?)*)$" $.v.pkiInitJob.renewalSchedule)) -}}
@@ -290,7 +293,7 @@ readOnlyRootFilesystem: true
 {{- end -}}
 {{- if $.v.certManager.enabled -}}
   {{- if and (not $.v.certManager.internalNames) (empty $.v.certManager.serverDnsNames) -}}
-    {{- fail "certManager.internalNames is false and certManager.serverDnsNames is empty, so the certificate would name nothing; give it the names under which the gateway is reached" -}}
+    {{- fail "certManager.internalNames is false and certManager.serverDnsNames is empty, so the certificate would name nothing; set certManager.internalNames to true, or give certManager.serverDnsNames, and one of them as grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig" -}}
   {{- end -}}
   {{- if and (not $.v.certManager.internalNames) (hasPrefix (printf "https://%v.%v.svc" $.fullname $.Release.Namespace) $.driver.grpc_endpoint) -}}
     {{- fail "certManager.internalNames is false, so supervisors would refuse the gateway under its Service's name; set grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig to one of certManager.serverDnsNames" -}}
@@ -303,23 +306,23 @@ readOnlyRootFilesystem: true
   {{- fail "this cluster does not serve Certificate of cert-manager.io/v1, which certManager.enabled asks for: install cert-manager, or set certManager.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
 {{- end -}}
 {{- if and (or $.v.grpcRoute.enabled (and $.v.ingress.enabled (not $.v.ingress.passthrough))) (eq $.gateway.mtls_auth.enabled true) (not $.gateway.auth.allow_unauthenticated_users) -}}
-  {{- fail "grpcRoute.enabled, and ingress.enabled without ingress.passthrough, end TLS before OpenShell's gateway, so the client certificates that mtls_auth.enabled asks for never reach it; use tlsRoute, openshiftRoute, or ingress.passthrough with the annotations of your controller" -}}
+  {{- fail "grpcRoute.enabled, and ingress.enabled without ingress.passthrough, end TLS before OpenShell's gateway, so the client certificates that mtls_auth.enabled asks for never reach it; use tlsRoute, openshiftRoute, or ingress.passthrough with the annotations of your controller; or let users come from an OpenID provider (openshell.gateway.oidc) and set mtls_auth.enabled to false" -}}
 {{- end -}}
 {{- if $.v.grpcRoute.enabled -}}
   {{- if and (not $.v.grpcRoute.gateway.create) (empty $.v.grpcRoute.gateway.name) -}}
-    {{- fail "grpcRoute.gateway.name is empty: name the Gateway that takes the route, or set grpcRoute.gateway.create to true" -}}
+    {{- fail "grpcRoute.gateway.name is empty: name the Gateway that takes the route, or have one made by grpcRoute.gateway.create, className and listener.certificateSecretNames" -}}
   {{- end -}}
   {{- if and $.v.grpcRoute.gateway.create (empty $.v.grpcRoute.gateway.className) -}}
-    {{- fail "grpcRoute.gateway.create is true: name the GatewayClass in grpcRoute.gateway.className" -}}
+    {{- fail "grpcRoute.gateway.create is true: name the GatewayClass in grpcRoute.gateway.className, and the listener's certificates in grpcRoute.gateway.listener.certificateSecretNames" -}}
   {{- end -}}
   {{- if and $.v.grpcRoute.gateway.create $.v.grpcRoute.gateway.namespace -}}
-    {{- fail "grpcRoute.gateway.create makes the Gateway in the release's namespace; remove grpcRoute.gateway.namespace, or set grpcRoute.gateway.create to false" -}}
+    {{- fail "grpcRoute.gateway.create makes the Gateway in the release's namespace; remove grpcRoute.gateway.namespace, or, for one that exists, name it in grpcRoute.gateway.name and set grpcRoute.gateway.create to false" -}}
   {{- end -}}
   {{- if and $.v.grpcRoute.gateway.create (eq $.v.grpcRoute.gateway.listener.protocol "HTTPS") (empty $.v.grpcRoute.gateway.listener.certificateSecretNames) -}}
     {{- fail "grpcRoute.gateway.listener.protocol is HTTPS: name its certificates in grpcRoute.gateway.listener.certificateSecretNames" -}}
   {{- end -}}
   {{- if and (not $.v.server.disableTls) (not $.v.grpcRoute.backendTLSPolicy.enabled) -}}
-    {{- fail "grpcRoute.enabled has the Gateway speak plain text to a gateway that listens with TLS; set grpcRoute.backendTLSPolicy.enabled to true, or server.disableTls to true" -}}
+    {{- fail "grpcRoute.enabled has the Gateway speak plain text to a gateway that listens with TLS; set grpcRoute.backendTLSPolicy.enabled to true and name the authority's ConfigMap in grpcRoute.backendTLSPolicy.caConfigMapName, or set server.disableTls to true" -}}
   {{- end -}}
 {{- end -}}
 {{- if $.v.grpcRoute.backendTLSPolicy.enabled -}}
@@ -529,14 +532,19 @@ readOnlyRootFilesystem: true
 {{- end -}}
 {{- if eq (toJson $.gateway.mtls_auth.enabled) "true" -}}
   {{- if eq (toJson $.gateway.disable_tls) "true" -}}
-    {{- fail "gatewayConfig: openshell.gateway.mtls_auth.enabled: mtls_auth.enabled = true needs TLS, but disable_tls = true turns it off; set one of them to false" -}}
+    {{- fail "gatewayConfig: openshell.gateway.mtls_auth.enabled: mtls_auth.enabled = true needs TLS, but server.disableTls turns it off; set server.disableTls to false" -}}
   {{- end -}}
   {{- if and (eq (toJson $.gateway.disable_tls) "false") (empty (dig "openshell" "gateway" "tls" "client_ca_path" "" $.config)) -}}
     {{- fail "gatewayConfig: openshell.gateway.mtls_auth.enabled: mtls_auth.enabled = true needs tls.client_ca_path, the authority that signs the users' certificates" -}}
   {{- end -}}
 {{- end -}}
-{{- if and (eq (toJson $.gateway.auth.allow_unauthenticated_users) "false") (eq (toJson $.gateway.mtls_auth.enabled) "false") (empty $.gateway.oidc.issuer) -}}
-  {{- fail "gatewayConfig: openshell.gateway.auth.allow_unauthenticated_users: no user could connect: set mtls_auth.enabled = true, give [openshell.gateway.oidc] an issuer, or, for development, set auth.allow_unauthenticated_users = true" -}}
+{{- if eq (toJson $.gateway.auth.allow_unauthenticated_users) "false" -}}
+  {{- if and (eq (toJson $.gateway.mtls_auth.enabled) "false") (empty $.gateway.oidc.issuer) (eq (toJson $.gateway.disable_tls) "false") -}}
+    {{- fail "gatewayConfig: openshell.gateway.auth.allow_unauthenticated_users: no user could connect: set mtls_auth.enabled = true, give [openshell.gateway.oidc] an issuer, or, for development, set auth.allow_unauthenticated_users = true" -}}
+  {{- end -}}
+  {{- if and (eq (toJson $.gateway.mtls_auth.enabled) "false") (empty $.gateway.oidc.issuer) (eq (toJson $.gateway.disable_tls) "true") -}}
+    {{- fail "gatewayConfig: openshell.gateway.auth.allow_unauthenticated_users: no user could connect, because without TLS nobody shows a certificate: set server.disableTls to false, give [openshell.gateway.oidc] an issuer, or, for development, set auth.allow_unauthenticated_users = true" -}}
+  {{- end -}}
 {{- end -}}
 {{- if and (hasPrefix "http:" (toString $.gateway.oidc.issuer)) (eq (toJson $.gateway.oidc.dangerously_allow_insecure_http) "false") -}}
   {{- fail "gatewayConfig: openshell.gateway.oidc.issuer: oidc.issuer is an http:// address, and whoever answers there says who everybody is; write https://, or, for development, set oidc.dangerously_allow_insecure_http = true" -}}
@@ -577,13 +585,13 @@ readOnlyRootFilesystem: true
   {{- fail "gatewayConfig: openshell.drivers.kubernetes.operator_namespace_label: operator_namespace_label and operator_namespace_file are read only where workspace_mode is \"operator\"; remove them, or set workspace_mode = \"operator\"" -}}
 {{- end -}}
 {{- if and $.driver.image_pull_secrets (eq (toJson $.driver.workspace_mode) "\"managed\"") -}}
-  {{- fail "gatewayConfig: openshell.drivers.kubernetes.image_pull_secrets: image_pull_secrets name Secrets of the sandboxes' namespace, and with workspace_mode = \"managed\" nobody puts them into the new ones; give the nodes the credentials, or use workspace_mode = \"operator\"" -}}
+  {{- fail "gatewayConfig: openshell.drivers.kubernetes.image_pull_secrets: image_pull_secrets name Secrets of the sandboxes' namespace, and with workspace_mode = \"managed\" nobody puts them into the new ones; remove them and give the nodes the credentials, or use workspace_mode = \"operator\" with operator_namespace_label" -}}
 {{- end -}}
 {{- if empty $.driver.grpc_endpoint -}}
   {{- fail "gatewayConfig: openshell.drivers.kubernetes.grpc_endpoint: supervisors need grpc_endpoint, the address at which they reach this gateway from their Pods, such as https://gateway.example.com:8080" -}}
 {{- end -}}
 {{- if and (hasPrefix "http:" (toString $.driver.grpc_endpoint)) (eq (toJson $.gateway.disable_tls) "false") -}}
-  {{- fail "gatewayConfig: openshell.drivers.kubernetes.grpc_endpoint: grpc_endpoint is an http:// address, but the gateway listens with TLS; write https://, or, for development, set disable_tls = true" -}}
+  {{- fail "gatewayConfig: openshell.drivers.kubernetes.grpc_endpoint: grpc_endpoint is an http:// address, but the gateway listens with TLS; write https://" -}}
 {{- end -}}
 {{- end }}
 
