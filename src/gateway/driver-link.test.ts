@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { OpenShellError } from "../common/errors.ts";
 import { openshell } from "../wire/index.ts";
 import { inDefault, TestGateway, untilPhase } from "./_testing.ts";
@@ -35,6 +35,18 @@ describe("a gateway and its driver", () => {
     await using _ = await supervised(test, sandbox?.metadata?.id ?? "");
     await untilPhase(test.client, "one", "READY");
     expect(test.driver.calls.filter((call) => call === "create")).toHaveLength(2);
+  });
+
+  it("has stopped what the driver could not take before the user stopped it, and makes it with the next start", async () => {
+    await using test = await TestGateway.start();
+    test.driver.refuse.set("create", new OpenShellError("unavailable", "the cluster is away"));
+    const id = await create(test, "one");
+    await test.client.stopSandbox(about("one"));
+    await untilPhase(test.client, "one", "STOPPED");
+    expect(test.driver.held.has(id)).toBe(false);
+    await test.client.startSandbox(about("one"));
+    await using _ = await supervised(test, id);
+    await untilPhase(test.client, "one", "READY");
   });
 
   it("goes on after a restart: a create that never arrived, a delete under way, a sandbox deleted behind its back", async () => {
@@ -81,6 +93,7 @@ describe("a gateway and its driver", () => {
     // A former process asked for it and did not live to hear the answer.
     driver.held.set(id, { id, name: "one", workspace: "default", generation: "memory://one/1", reason: "Running" });
     begun.resolve();
+    await vi.waitUntil(() => driver.held.get(id)?.reason === "Stopped", { timeout: 10_000 });
     await untilPhase(test.client, "one", "STOPPED");
     expect(driver.calls).toEqual(["validate", "stop"]);
     // Its next run begins as any other's.

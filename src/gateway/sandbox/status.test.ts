@@ -11,6 +11,7 @@ import {
   exitReported,
   failed,
   failedInDriver,
+  found,
   type Lifecycle,
   startRequested,
   stopRequested,
@@ -149,6 +150,19 @@ describe("a status", () => {
       reason: "MainProcessFailed",
       message: "the main process ended with exit code 7",
     });
+  });
+
+  it("is STOPPED when the driver never took the sandbox and is not asked to any more, until it turns out to have it", () => {
+    const phaseOf = (change: Partial<StatusInput>) =>
+      deriveStatus({ ...base, driver: undefined, session: noSession, ...change }).row.phase;
+    for (const never of [created(), failed(created(), "DriverRefused", "no such runtime class")]) {
+      const lifecycle = stopRequested(never);
+      expect(phaseOf({ lifecycle })).toBe("STOPPED");
+      expect(phaseOf({ lifecycle: found(lifecycle), driver: driver("Ok", "Ok", "Ok") })).toBe("STOPPING");
+    }
+    expect(phaseOf({ lifecycle: created() })).toBe("PROVISIONING");
+    // What the driver took is stopped when it says so.
+    expect(phaseOf({ lifecycle: stopRequested(running) })).toBe("STOPPING");
   });
 
   const over: Record<string, Lifecycle> = {

@@ -27,7 +27,7 @@ export interface DerivedStatus {
 /** What users see of a sandbox, by the phase table. Pure. */
 export function deriveStatus(from: StatusInput): DerivedStatus {
   const { lifecycle, session } = from;
-  const driver = from.driver === "gone" ? ({ state: "stopped" } as const) : driverView(from.driver, from.classify);
+  const driver = hasNothing(from) ? ({ state: "stopped" } as const) : driverView(from.driver, from.classify);
   const input: PhaseInput = {
     desired: lifecycle.desired,
     outcome: outcomeOf(lifecycle),
@@ -45,6 +45,12 @@ export function deriveStatus(from: StatusInput): DerivedStatus {
     ...mainProcessOf(from),
   });
   return { status, row, input };
+}
+
+/** The driver has no such sandbox: it says so, or never took it and never will, since it is stopped. */
+function hasNothing({ lifecycle, driver }: StatusInput): driver is "gone" | undefined {
+  const isUntaken = driver === undefined && lifecycle.applied.state === "absent";
+  return driver === "gone" || (isUntaken && lifecycle.desired === "stopped");
 }
 
 function outcomeOf({ failure, exit }: Lifecycle): PhaseInput["outcome"] {
