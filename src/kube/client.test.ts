@@ -100,6 +100,14 @@ describe("a call", () => {
     });
   });
 
+  test.each([429, 503])("that a %i puts off by more than a timer takes waits for its deadline", async (code) => {
+    await using c = await connect(refuse(code, "Busy", "come back in a month", { "retry-after": "2592000" }));
+    await expect(c.client.get(pods, "default", "web", { deadlineMs: 250 })).rejects.toMatchObject({
+      code: "deadline-exceeded",
+    });
+    expect(c.server.requests).toHaveLength(1);
+  });
+
   test("ends at its deadline when the server says nothing", async () => {
     await using c = await connect(silence);
     await expect(c.client.get(pods, "default", "web", { deadlineMs: 50 })).rejects.toMatchObject({
