@@ -536,6 +536,33 @@ describe("what the gateway asks", () => {
     expect(seen.at(-1)).toBe("deleted");
   });
 
+  test("a delete finds the Sandbox that a former process made and no watch shows yet, by one list", async () => {
+    const former = new FakeCluster();
+    const first = await driverOn(former);
+    await during(former, first.driver, first.client.createSandbox({ sandbox: asked }));
+    const cluster = new FakeCluster();
+    const watch = cluster.watch.bind(cluster);
+    const caughtUp = Promise.withResolvers<void>();
+    cluster.watch = async function* (resource, namespace, options) {
+      for await (const event of watch(resource, namespace, options)) {
+        if (resource.plural === "sandboxes") await caughtUp.promise;
+        yield event;
+      }
+    };
+    const { client, driver } = await driverOn(cluster);
+    const [{ metadata, ...made } = expect.fail("no Sandbox")] = former.all<AgentSandbox>("sandboxes");
+    cluster.place("sandboxes", { ...made, metadata } as Live<AgentSandbox>);
+    const read = () => cluster.calls.filter(({ verb }) => verb === "get" || verb === "list");
+    cluster.calls.length = 0;
+    expect(await client.deleteSandbox({ sandboxId: testSandboxId })).toMatchObject({ deleted: true });
+    expect(read()).toMatchObject([{ verb: "list", resource: "sandboxes" }]);
+    expect(cluster.all("sandboxes")).toEqual([]);
+    caughtUp.resolve();
+    await during(cluster, driver, Promise.resolve());
+    expect(cluster.writes()).toEqual(["delete sandboxes"]);
+    expect(await client.deleteSandbox({ sandboxId: testSandboxId })).toMatchObject({ deleted: false });
+  });
+
   test("v1alpha1 is spoken where v1beta1 is not served", async () => {
     const cluster = new FakeCluster();
     cluster.served.splice(0, 1, "v1alpha1");

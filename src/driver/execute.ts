@@ -79,6 +79,16 @@ export class Executor {
     await this.#delete(sandboxes(api), resource.metadata);
   }
 
+  /** Looks for the CRs of a sandbox that no watch shows, such as one that a former process made a moment ago; they count as shown then. */
+  async findResources(sandboxId: string, namespaces: readonly string[], api: AgentSandboxVersion): Promise<void> {
+    const { client, gatewayId, overlay } = this.#options;
+    const labelSelector = `${labels.gatewayId}=${gatewayId},${labels.sandboxId}=${sandboxId}`;
+    const lists = await Promise.all(
+      namespaces.map((namespace) => client.list(sandboxes(api), namespace, { labelSelector })),
+    );
+    for (const resource of lists.flatMap(({ items }) => items)) overlay.put(sandboxId, "sandboxes", resource);
+  }
+
   /** @returns why the generation has to end; undefined when the write was accepted, or was not needed any more */
   async perform(
     action: Action,

@@ -193,12 +193,15 @@ export function computeDriver({
     async deleteSandbox({ sandboxId }) {
       requireLead();
       requireComplete();
-      const { view, executor, reconciler } = running();
-      const observed = view.observe(sandboxId);
+      const { view, executor, reconciler, workspaces } = running();
+      let observed = view.observe(sandboxId);
       if (observed.resource === undefined) {
-        const isLeft = observed.workloads.length + observed.supervisors.length > 0;
-        if (!isLeft && running().workspaces.unseen().length > 0) throw unknown(sandboxId);
-        return { deleted: isLeft };
+        if (observed.workloads.length + observed.supervisors.length > 0) return { deleted: true };
+        if (workspaces.unseen().length > 0) throw unknown(sandboxId);
+        // Whoever hears that there is nothing forgets it: a watch that is late must not show it afterwards.
+        if (view.api !== undefined) await executor.findResources(sandboxId, view.namespaces(), view.api);
+        observed = view.observe(sandboxId);
+        if (observed.resource === undefined) return { deleted: false };
       }
       await executor.deleteResource(observed);
       reconciler.wake(sandboxId);
