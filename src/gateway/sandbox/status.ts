@@ -3,7 +3,7 @@ import { type Timestamp, timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { type compute, openshell } from "../../wire/index.ts";
 import { decidePhase, type PhaseInput, type PhaseRow } from "../phase.ts";
 import { isFenced, type SessionView, sessionState } from "../sessions/view.ts";
-import { type ClassifyReason, driverView } from "./driver-state.ts";
+import { type ClassifyReason, type DriverView, driverView } from "./driver-state.ts";
 import { isStarted, type Lifecycle } from "./lifecycle.ts";
 
 /** Everything a status is made of. */
@@ -27,7 +27,7 @@ export interface DerivedStatus {
 /** What users see of a sandbox, by the phase table. Pure. */
 export function deriveStatus(from: StatusInput): DerivedStatus {
   const { lifecycle, session } = from;
-  const driver = hasNothing(from) ? ({ state: "stopped" } as const) : driverView(from.driver, from.classify);
+  const driver = driverColumn(from);
   const input: PhaseInput = {
     desired: lifecycle.desired,
     outcome: outcomeOf(lifecycle),
@@ -41,16 +41,17 @@ export function deriveStatus(from: StatusInput): DerivedStatus {
   const status = create(openshell.SandboxStatusSchema, {
     phase: openshell.SandboxPhase[row.phase],
     agentPod: typeof from.driver === "object" ? from.driver.name : (from.before?.agentPod ?? ""),
-    conditions: conditionsOf(from, row, "because" in driver ? driver.because : undefined),
+    conditions: conditionsOf(from, row, driver.because),
     ...mainProcessOf(from),
   });
   return { status, row, input };
 }
 
-/** The driver has no such sandbox: it says so, or never took it and never will, since it is stopped. */
-function hasNothing({ lifecycle, driver }: StatusInput): driver is "gone" | undefined {
-  const isUntaken = driver === undefined && lifecycle.applied.state === "absent";
-  return driver === "gone" || (isUntaken && lifecycle.desired === "stopped");
+function driverColumn({ lifecycle: { desired, applied }, driver, classify }: StatusInput): DriverView {
+  if (driver === "gone") return { state: "stopped" };
+  // Never taken, and not asked to take it any more: the driver has nothing to report of it.
+  if (driver === undefined && desired === "stopped" && applied.state === "absent") return { state: "stopped" };
+  return driverView(driver, classify);
 }
 
 function outcomeOf({ failure, exit }: Lifecycle): PhaseInput["outcome"] {
