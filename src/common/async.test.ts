@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { AsyncQueue, backoffMs, retry, withDeadline } from "./async.ts";
+import { AsyncQueue, backoffMs, failuresAfter, retry, withDeadline } from "./async.ts";
 import { OpenShellError } from "./errors.ts";
 
 describe("backoff", () => {
@@ -13,6 +13,12 @@ describe("backoff", () => {
         expect(delay).toBeLessThanOrEqual(full);
       }),
     );
+  });
+});
+
+describe("failures in a row", () => {
+  it("are forgotten once something lived a while, not when it began", () => {
+    expect([0, 4_999, 5_000, 3_600_000].map((livedMs) => failuresAfter(7, livedMs))).toEqual([7, 7, 0, 0]);
   });
 });
 

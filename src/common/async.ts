@@ -30,6 +30,17 @@ export function backoffMs(attempt: number, options: BackoffOptions = {}): number
   return full / 2 + (full / 2) * random();
 }
 
+/** What lived this long, in milliseconds, was good. */
+const goodLifeMs = 5_000;
+
+/**
+ * Failures in a row of a stream or session that is begun again each time it ends: none once one lived a while, whatever it said when it
+ * began. One that breaks as soon as it says something is then begun again later and later.
+ */
+export function failuresAfter(failures: number, livedMs: number): number {
+  return livedMs >= goodLifeMs ? 0 : failures;
+}
+
 export interface RetryOptions extends BackoffOptions {
   readonly signal?: AbortSignal;
   /** Attempts in all, the first included. @default 5 */

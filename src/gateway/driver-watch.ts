@@ -1,4 +1,4 @@
-import { type BackoffOptions, backoffMs, sleep } from "../common/async.ts";
+import { type BackoffOptions, backoffMs, failuresAfter, sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import type { Client, compute } from "../wire/index.ts";
@@ -16,9 +16,6 @@ export interface DriverWatchOptions {
   /** Milliseconds of a clock that nobody sets. @default performance.now */
   readonly now?: () => number;
 }
-
-/** A stream that lived this long, in milliseconds, was good: the next failure begins with the shortest wait again. */
-const goodStreamMs = 5_000;
 
 /**
  * Follows what the driver reports. Each time the stream begins, the driver's list is compared with the store: what the store believes to
@@ -55,7 +52,7 @@ export class DriverWatch {
         stop.abort();
       }
       onRestart?.();
-      if (now() - openedAt >= goodStreamMs) attempt = 0;
+      attempt = failuresAfter(attempt, now() - openedAt);
       await sleep(backoffMs(attempt, { maxMs: 10_000, ...backoff }), signal).catch(() => {});
     }
   }
