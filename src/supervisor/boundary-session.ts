@@ -2,7 +2,7 @@ import { createSecureContext } from "node:tls";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import * as grpc from "@grpc/grpc-js";
 import { checkVersion, heartbeat, localVersion } from "../boundary/index.ts";
-import { AsyncQueue, sleep } from "../common/async.ts";
+import { AsyncQueue, failuresAfter, sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { boundary, type Client, createChannel, grpcClient } from "../wire/index.ts";
@@ -34,6 +34,8 @@ export interface BoundaryOptions {
   readonly log: Logger;
   readonly timing?: BoundaryTiming;
   readonly random?: () => number;
+  /** Milliseconds of a clock that nobody sets. @default performance.now */
+  readonly now?: () => number;
   onLink(link: BoundaryLink): void;
   onStatus(payload: LaunchPayload): void;
 }
@@ -55,7 +57,11 @@ export class BoundarySession {
   readonly #credentials: grpc.ChannelCredentials;
   #launch: Launch | undefined;
   #connected:
-    | { readonly client: Client<typeof boundary.Boundary>; readonly out: AsyncQueue<SupervisorFrame> }
+    | {
+        readonly client: Client<typeof boundary.Boundary>;
+        readonly out: AsyncQueue<SupervisorFrame>;
+        readonly sinceMs: number;
+      }
     | undefined;
   #runtimeInstance: string | undefined;
 
@@ -101,19 +107,26 @@ export class BoundarySession {
   async run(signal: AbortSignal): Promise<End> {
     const { log, onLink, random = Math.random } = this.#options;
     let lastWhy = "";
+    let drops = 0;
     for (let attempt = 0; ; attempt += 1) {
       onLink({ name: "connecting", attempt });
       const outcome = await this.#attempt(attempt, signal);
       signal.throwIfAborted();
       if ("end" in outcome) return outcome.end;
-      if (outcome.wasConnected) attempt = 0;
+      if (outcome.wasConnected) {
+        attempt = 0;
+        drops = failuresAfter(drops, outcome.livedMs) + 1;
+      }
       const { reason, message } = outcome;
       if (outcome.wasConnected || message !== lastWhy) {
         log[outcome.wasConnected ? "warn" : "info"]({ reason, attempt }, `boundary: ${message}`);
       }
       lastWhy = message;
       if (outcome.wasConnected || attempt === 0) onLink({ name: "lost", reason, message });
-      const pause = attempt < eagerAttempts ? this.#timing.retryMs : idleRetryMs;
+      const { retryMs } = this.#timing;
+      // A runtime that is not there yet is awaited eagerly; one that answers and drops is asked less and less often.
+      const eager = outcome.wasConnected ? retryMs * 2 ** (drops - 1) : retryMs;
+      const pause = attempt < eagerAttempts ? Math.min(eager, idleRetryMs) : idleRetryMs;
       await sleep(pause * (0.5 + random()), signal);
     }
   }
@@ -140,7 +153,7 @@ export class BoundarySession {
         if (payload.case === "hello") {
           const end = this.#accept(payload.value);
           if (end !== undefined) return { end };
-          this.#connected = { client, out };
+          this.#connected = { client, out, sinceMs: this.#now() };
           watchdog.clear();
           const { lostAfterMs } = this.#timing;
           watchdog = new Watchdog(lostAfterMs, () =>
@@ -198,13 +211,24 @@ export class BoundarySession {
   }
 
   #lost(reason: string, message: string): Outcome {
-    return { wasConnected: this.#connected !== undefined, reason, message };
+    const since = this.#connected?.sinceMs;
+    return { wasConnected: since !== undefined, livedMs: this.#now() - (since ?? this.#now()), reason, message };
+  }
+
+  #now(): number {
+    return this.#options.now?.() ?? performance.now();
   }
 }
 
 type Outcome =
   | { readonly end: End }
-  | { readonly wasConnected: boolean; readonly reason: string; readonly message: string };
+  | {
+      readonly wasConnected: boolean;
+      /** Milliseconds since it was connected. */
+      readonly livedMs: number;
+      readonly reason: string;
+      readonly message: string;
+    };
 
 const { SessionRefused_Reason: Refused } = boundary;
 

@@ -1,6 +1,6 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Duration } from "@bufbuild/protobuf/wkt";
-import { AsyncQueue, backoffMs, sleep } from "../common/async.ts";
+import { AsyncQueue, type BackoffOptions, backoffMs, failuresAfter, sleep } from "../common/async.ts";
 import { hasCode, OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import type { Client, openshell } from "../wire/index.ts";
@@ -17,7 +17,10 @@ export interface GatewayOptions {
   /** Pinned by the gateway within one session. */
   readonly instanceId: string;
   readonly log: Logger;
-  readonly random?: () => number;
+  /** Before the next session begins. */
+  readonly backoff?: BackoffOptions;
+  /** Milliseconds of a clock that nobody sets. @default performance.now */
+  readonly now?: () => number;
   onLink(link: GatewayLink): void;
   onRelayOpen(open: openshell.RelayOpen): void;
   onRelayClose(close: openshell.RelayClose): void;
@@ -56,8 +59,8 @@ export class GatewaySession {
 
   /** Connects, and connects again, until the gateway rejects for good or `signal` aborts (which throws). */
   async run(signal: AbortSignal): Promise<End> {
-    const { log, onLink, random, token } = this.#options;
-    const timing = random === undefined ? backoff : { ...backoff, random };
+    const { log, onLink, token } = this.#options;
+    const timing = { ...backoff, ...this.#options.backoff };
     let rejections = 0;
     for (let failures = 0; ; failures += 1) {
       try {
@@ -68,7 +71,8 @@ export class GatewaySession {
       }
       const outcome = await this.#attempt(signal, Math.min(longestHelloMs, firstHelloMs * 1.5 ** failures));
       signal.throwIfAborted();
-      if (outcome.accepted) failures = 0;
+      // Back at once after a session that lived; a gateway that accepts and drops is asked less and less often.
+      if (outcome.accepted) failures = failuresAfter(failures, outcome.livedMs);
       // A lost session's connection may still carry relays; one over which none could be had is of no use.
       else if (!outcome.rejected) this.#options.gateway.close();
       rejections = outcome.rejected ? rejections + 1 : 0;
@@ -80,7 +84,7 @@ export class GatewaySession {
   }
 
   async #attempt(outer: AbortSignal, helloMs: number): Promise<Outcome> {
-    const { gateway, instanceId, onLink, sandboxId, token } = this.#options;
+    const { gateway, instanceId, now = () => performance.now(), onLink, sandboxId, token } = this.#options;
     this.#epoch += 1n;
     const epoch = this.#epoch;
     onLink({ name: "connecting", epoch });
@@ -90,15 +94,18 @@ export class GatewaySession {
     const signal = AbortSignal.any([outer, attemptEnd.signal]);
     let watchdog = new Watchdog(helloMs, () => attemptEnd.abort("the gateway did not answer hello"));
     let heartbeat: NodeJS.Timeout | undefined;
-    let accepted = false;
-    const ended = (why: string, rejected = false): Outcome => ({ accepted, rejected, why });
+    let acceptedAt: number | undefined;
+    const ended = (why: string, rejected = false): Outcome => {
+      const livedMs = acceptedAt === undefined ? 0 : now() - acceptedAt;
+      return { accepted: acceptedAt !== undefined, livedMs, rejected, why };
+    };
     try {
       out.offer({ payload: { case: "hello", value: { sandboxId, instanceId, connectionEpoch: epoch } } });
       for await (const { payload } of gateway.client.connectSupervisor(out, { headers: token.headers(), signal })) {
         watchdog.touch();
         switch (payload.case) {
           case "sessionAccepted": {
-            accepted = true;
+            acceptedAt = now();
             token.sessionAccepted();
             this.#out = out;
             const intervalMs = millisecondsOf(payload.value.heartbeatInterval) || defaultHeartbeatMs;
@@ -136,6 +143,8 @@ export class GatewaySession {
 
 interface Outcome {
   readonly accepted: boolean;
+  /** Milliseconds since it was accepted. */
+  readonly livedMs: number;
   readonly rejected: boolean;
   readonly why: string;
 }
