@@ -1,6 +1,6 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { services } from "../../boundary/index.ts";
-import { backoffMs, sleep } from "../../common/async.ts";
+import { type BackoffOptions, backoffMs, failuresAfter, sleep } from "../../common/async.ts";
 import { OpenShellError } from "../../common/errors.ts";
 import { decodeFrames, encodeFrame } from "../../common/frames.ts";
 import type { Logger } from "../../common/log.ts";
@@ -16,6 +16,10 @@ export interface LaunchOptions {
   readonly log: Logger;
   /** Aborted when the session ends. */
   readonly signal: AbortSignal;
+  /** Before the relay is opened again. */
+  readonly backoff?: BackoffOptions;
+  /** Milliseconds of a clock that nobody sets. @default performance.now */
+  readonly now?: () => number;
 }
 
 /**
@@ -23,18 +27,19 @@ export interface LaunchOptions {
  * fence and the main process stand. The environment of users travels here and nowhere else.
  */
 export async function runLaunch(options: LaunchOptions): Promise<void> {
-  const { sandboxId, sandboxes, relays, log, signal } = options;
+  const { sandboxId, sandboxes, relays, log, signal, backoff, now = () => performance.now() } = options;
   for (let attempt = 0; ; attempt += 1) {
     const spec = sandboxes.byId(sandboxId)?.object.spec;
     if (spec === undefined) throw new OpenShellError("cancelled", "the sandbox is gone");
+    let openedAt: number | undefined;
     try {
       const channel = await relays.open(sandboxId, services.launch, signal);
+      openedAt = now();
       const abort = () => channel.abort(signal.reason);
       signal.addEventListener("abort", abort, { once: true });
       try {
         await channel.write(encodeFrame(boundary.LaunchRequestSchema, { launch: launchOf(spec) }));
         for await (const event of decodeFrames(boundary.LaunchEventSchema, channel.readable)) {
-          attempt = 0;
           sandboxes.setSession(sandboxId, (view) => withEvent(view, event));
         }
       } finally {
@@ -45,7 +50,8 @@ export async function runLaunch(options: LaunchOptions): Promise<void> {
       if (signal.aborted) return;
       log.warn({ err: error, sandbox: sandboxId }, "the launch relay broke off; it is opened again");
     }
-    await sleep(backoffMs(attempt, { initialMs: 200, maxMs: 5_000 }), signal);
+    if (openedAt !== undefined) attempt = failuresAfter(attempt, now() - openedAt);
+    await sleep(backoffMs(attempt, { initialMs: 200, maxMs: 5_000, ...backoff }), signal);
   }
 }
 
