@@ -1,5 +1,5 @@
 /** Waiting until a sandbox is where a command wants it. */
-import { backoffMs, sleep } from "../common/async.ts";
+import { type BackoffOptions, backoffMs, failuresAfter, sleep } from "../common/async.ts";
 import { hasCode, OpenShellError } from "../common/errors.ts";
 import type { GatewayClient } from "./connection.ts";
 import { sandboxFailedReason } from "./exit-codes.ts";
@@ -52,6 +52,10 @@ export interface WaitOptions {
   readonly signal: AbortSignal;
   /** @default no end */
   readonly timeoutMs?: number;
+  /** Before a lost connection is opened again. */
+  readonly backoff?: BackoffOptions;
+  /** Milliseconds of a clock that nobody sets. @default performance.now */
+  readonly now?: () => number;
 }
 
 /**
@@ -100,16 +104,18 @@ export function hasEnded({ phase, exit_code }: SandboxData): boolean {
 
 /** The sandbox at each change, the present state first; ends when it is gone. */
 async function* follow(options: WaitOptions, signal: AbortSignal): AsyncGenerator<SandboxData, void, undefined> {
-  const { client, workspace, name, id } = options;
+  const { client, workspace, name, id, backoff, now = () => performance.now() } = options;
   const request = {
     workspaceScope: { selection: { case: "workspace" as const, value: workspace } },
     sandbox: name,
     followStatus: true,
   };
   for (let failures = 0; ; failures += 1) {
+    let answeredAt: number | undefined;
+    let lost: unknown;
     try {
       for await (const { payload } of client.watchSandbox(request, { signal })) {
-        failures = 0;
+        answeredAt ??= now();
         if (payload.case !== "sandbox") continue;
         if (payload.value.metadata?.id !== id) return;
         yield sandboxData(payload.value);
@@ -118,10 +124,12 @@ async function* follow(options: WaitOptions, signal: AbortSignal): AsyncGenerato
       if (signal.aborted) throw OpenShellError.from(signal.reason);
       if (hasCode(error, "not-found")) return;
       if (!hasCode(error, "unavailable", "aborted", "resource-exhausted")) throw error;
-      if (failures >= 10) throw error;
+      lost = error;
     }
+    if (answeredAt !== undefined) failures = failuresAfter(failures, now() - answeredAt);
+    if (lost !== undefined && failures >= 10) throw lost;
     // The stream also ends when the sandbox is gone: the next watch says so.
-    await sleep(backoffMs(failures, { initialMs: 200, maxMs: 5_000 }), signal);
+    await sleep(backoffMs(failures, { initialMs: 200, maxMs: 5_000, ...backoff }), signal);
   }
 }
 
