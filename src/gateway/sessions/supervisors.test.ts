@@ -1,5 +1,5 @@
 import { create as message } from "@bufbuild/protobuf";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { services } from "../../boundary/index.ts";
 import { openshell } from "../../wire/index.ts";
 import { inDefault, quiet, TestGateway } from "../_testing.ts";
@@ -51,6 +51,34 @@ describe("a supervisor's session", () => {
     await expect(answer).rejects.toMatchObject({ code: "permission-denied" });
     expect(supervisors.connected).toBe(0);
     expect(store.sessions.bySandbox(id)?.connected).toBe(false);
+  });
+
+  it("goes on when the gateway's clock is set forward", async () => {
+    using store = new Store(":memory:");
+    const sandboxes = new Sandboxes({ store, classify: classifyForTests });
+    const { id } = sandboxes.create(
+      message(openshell.SandboxSchema, { metadata: { id: "id-1", name: "one", workspace: "default" } }),
+    );
+    store.sessions.put({ sandboxId: id, sessionId: "s1", runtimeIdentity: "r", bearer: "pod", connected: false });
+    const supervisors = new Supervisors({ store, sandboxes, log: quiet, heartbeatMs: 200 });
+    const silent = Promise.withResolvers<void>();
+    async function* hello() {
+      const value = { sandboxId: id, instanceId: "i", connectionEpoch: 1n };
+      yield message(openshell.SupervisorMessageSchema, { payload: { case: "hello", value } });
+      await silent.promise;
+    }
+    const principal = { kind: "sandbox", sandboxId: id, sessionId: "s1" } as const;
+    const answers = supervisors.connect(hello(), principal, new AbortController().signal);
+    const next = async () => (await answers.next()).value?.payload?.case;
+    expect(await next()).toBe("sessionAccepted");
+    const clock = vi.spyOn(Date, "now").mockReturnValue(Date.now() + 3_600_000);
+    try {
+      expect(await next()).toBe("heartbeat");
+    } finally {
+      clock.mockRestore();
+      silent.resolve();
+      await answers.return();
+    }
   });
 
   it("ends with a stop, which a command that ran is told of", async () => {

@@ -33,7 +33,7 @@ export interface SupervisorsOptions {
   readonly store: Store;
   readonly sandboxes: Sandboxes;
   readonly log: Logger;
-  /** @default Date.now */
+  /** Milliseconds of a clock that nobody sets. @default performance.now */
   readonly now?: () => number;
   /** @default heartbeatMs */
   readonly heartbeatMs?: number;
@@ -130,7 +130,7 @@ export class Supervisors {
   }
 
   #open(number: number, principal: SandboxPrincipal): Connection {
-    const { store, sandboxes, now = Date.now } = this.#options;
+    const { store, sandboxes, now = () => performance.now() } = this.#options;
     const connection: Connection = {
       ...principal,
       outbox: new AsyncQueue(64),
@@ -182,7 +182,7 @@ export class Supervisors {
   }
 
   #beat(connection: Connection): void {
-    const { now = Date.now } = this.#options;
+    const { now = () => performance.now() } = this.#options;
     if (now() - connection.lastHeardMs > heartbeatsMissed * this.#heartbeatMs) {
       connection.stop.abort(new OpenShellError("unavailable", `no heartbeat for ${heartbeatsMissed} intervals`));
     } else {
@@ -191,7 +191,7 @@ export class Supervisors {
   }
 
   async #listen(connection: Connection, messages: AsyncIterable<openshell.SupervisorMessage>): Promise<void> {
-    const { now = Date.now, log } = this.#options;
+    const { now = () => performance.now(), log } = this.#options;
     const { sandboxId } = connection;
     try {
       for await (const { payload } of messages) {
