@@ -38,12 +38,17 @@ describe("a gateway and its driver", () => {
   });
 
   it("has stopped what the driver could not take before the user stopped it, and makes it with the next start", async () => {
-    await using test = await TestGateway.start();
-    test.driver.refuse.set("create", new OpenShellError("unavailable", "the cluster is away"));
+    const driver = new MemoryDriver();
+    const begun = Promise.withResolvers<void>();
+    driver.start = () => begun.promise;
+    await using test = await TestGateway.start({ driver });
     const id = await create(test, "one");
     await test.client.stopSandbox(about("one"));
     await untilPhase(test.client, "one", "STOPPED");
-    expect(test.driver.held.has(id)).toBe(false);
+    begun.resolve();
+    await vi.waitUntil(() => test.gateway.unready() === undefined, { timeout: 10_000 });
+    expect(driver.held.has(id)).toBe(false);
+    await untilPhase(test.client, "one", "STOPPED");
     await test.client.startSandbox(about("one"));
     await using _ = await supervised(test, id);
     await untilPhase(test.client, "one", "READY");
