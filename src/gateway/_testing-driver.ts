@@ -29,6 +29,8 @@ export class MemoryDriver implements GatewayDriver {
   automatic = true;
   /** What the next call of a name is answered with instead. */
   readonly refuse = new Map<string, OpenShellError>();
+  /** What a create waits for. */
+  made: Promise<void> = Promise.resolve();
   readonly #watchers = new Set<AsyncQueue<compute.WatchSandboxesEvent>>();
   #generations = 0;
 
@@ -53,6 +55,7 @@ export class MemoryDriver implements GatewayDriver {
     validateSandboxCreate: async () => this.#called("validate"),
     createSandbox: async ({ sandbox }) => {
       this.#called("create");
+      await this.made;
       if (sandbox === undefined) throw new OpenShellError("invalid-argument", "no sandbox");
       this.created.push(sandbox);
       return this.#run(sandbox.id, sandbox.name, sandbox.workspace);

@@ -124,6 +124,7 @@ export class Convergence {
     const { sandboxes, driver, signal } = this.#options;
     const { id, name, workspace, lifecycle } = record;
     const call = { signal, timeoutMs: callTimeoutMs };
+    using _ = action === "create" ? sandboxes.beingCreated(id) : undefined;
     let identity = "";
     switch (action) {
       case "create":

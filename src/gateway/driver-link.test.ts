@@ -54,6 +54,22 @@ describe("a gateway and its driver", () => {
     await untilPhase(test.client, "one", "READY");
   });
 
+  it("stops what the user stopped while it was being made, and says STOPPING until then", async () => {
+    const driver = new MemoryDriver();
+    const made = Promise.withResolvers<void>();
+    driver.made = made.promise;
+    await using test = await TestGateway.start({ driver });
+    const creating = test.client.createSandbox(about("one"));
+    const phase = async () => (await test.client.getSandbox(about("one"))).sandbox?.status?.phase;
+    await vi.waitUntil(() => phase().catch(() => undefined), { timeout: 10_000 });
+    await test.client.stopSandbox(about("one"));
+    expect(await phase()).toBe(SandboxPhase.STOPPING);
+    made.resolve();
+    await creating;
+    await untilPhase(test.client, "one", "STOPPED");
+    expect(driver.calls).toContain("stop");
+  });
+
   it("goes on after a restart: a create that never arrived, a delete under way, a sandbox deleted behind its back", async () => {
     const directory = mkdtempSync(join(tmpdir(), "openshell-gateway-"));
     const databasePath = join(directory, "store.db");

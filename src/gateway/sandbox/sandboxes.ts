@@ -27,6 +27,7 @@ export class Sandboxes {
   readonly #now: () => number;
   readonly #driver = new Map<string, compute.DriverSandboxStatus | "gone">();
   readonly #sessions = new Map<string, SessionView>();
+  readonly #beingCreated = new Set<string>();
   #onChange: (record: SandboxRecord) => void = () => {};
   #onRemoved: (id: string) => void = () => {};
 
@@ -93,6 +94,17 @@ export class Sandboxes {
     return record === undefined ? undefined : this.#settle(record, transition(record.lifecycle));
   }
 
+  /** While the driver is asked to create it nobody knows whether it has it; until what is returned is disposed. */
+  beingCreated(id: string): Disposable {
+    this.#beingCreated.add(id);
+    return {
+      [Symbol.dispose]: () => {
+        this.#beingCreated.delete(id);
+        this.change(id, (life) => life);
+      },
+    };
+  }
+
   /** What the driver reports of a sandbox. */
   observe(id: string, status: compute.DriverSandboxStatus): void {
     this.#driver.set(id, status);
@@ -155,6 +167,7 @@ export class Sandboxes {
     return deriveStatus({
       lifecycle,
       driver: this.#driver.get(id),
+      isBeingCreated: this.#beingCreated.has(id),
       session: this.session(id),
       before,
       classify: this.#classify,

@@ -11,6 +11,8 @@ export interface StatusInput {
   readonly lifecycle: Lifecycle;
   /** Last report of the driver; undefined before the first, and `gone` when it has no such sandbox. */
   readonly driver: compute.DriverSandboxStatus | "gone" | undefined;
+  /** A create is under way: nobody knows yet whether the driver has the sandbox. @default false */
+  readonly isBeingCreated?: boolean;
   readonly session: SessionView;
   /** The status before, for transition times and for what outlives a session. */
   readonly before: openshell.SandboxStatus | undefined;
@@ -47,11 +49,12 @@ export function deriveStatus(from: StatusInput): DerivedStatus {
   return { status, row, input };
 }
 
-function driverColumn({ lifecycle: { desired, applied }, driver, classify }: StatusInput): DriverView {
+function driverColumn({ lifecycle, driver, isBeingCreated = false, classify }: StatusInput): DriverView {
   if (driver === "gone") return { state: "stopped" };
+  const { desired, applied } = lifecycle;
   // Never taken, and not asked to take it any more: the driver has nothing to report of it.
-  if (driver === undefined && desired === "stopped" && applied.state === "absent") return { state: "stopped" };
-  return driverView(driver, classify);
+  const isUntold = driver === undefined && desired === "stopped" && applied.state === "absent" && !isBeingCreated;
+  return isUntold ? { state: "stopped" } : driverView(driver, classify);
 }
 
 function outcomeOf({ failure, exit }: Lifecycle): PhaseInput["outcome"] {
