@@ -4,7 +4,7 @@ import { describe, expect, it, vi } from "vitest";
 import { helmPrograms, objectsOf } from "./_helm.ts";
 import { type Leaf, leaves } from "./_leaves.ts";
 import { type Documents, renderMany } from "./_many.ts";
-import { chartSettingsSay, filledSettings, ownSettings } from "./chart-settings.ts";
+import { chartSettingsSay, filledSettings, ownSettings, settingsOf } from "./chart-settings.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
 
@@ -12,9 +12,7 @@ const [program = ""] = helmPrograms;
 type Table = Readonly<Record<string, unknown>>;
 
 const rows = [ownSettings, filledSettings].flatMap((tables) =>
-  Object.entries<Readonly<Record<string, { readonly says: string }>>>(tables).flatMap(([table, settings]) =>
-    Object.entries(settings).map(([key, { says }]) => ({ key: `${table}.${key}`, says })),
-  ),
+  settingsOf(tables).map(({ table, key, says }) => ({ key: `${table}.${key}`, says })),
 );
 const isTable = (value: unknown): value is Table =>
   typeof value === "object" && value !== null && !Array.isArray(value);

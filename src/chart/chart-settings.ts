@@ -128,7 +128,12 @@ export const chartSettingsSay: ReadonlyMap<string, string> = new Map([
 ]);
 
 function sentences(tables: Tables, end: string): [string, string][] {
+  return settingsOf(tables).map(({ table, key, says }) => [`${table}.${key}`, `${says}${end}`]);
+}
+
+/** All settings of tables, one after another. */
+export function settingsOf(tables: Tables): (ChartSetting & { readonly table: string; readonly key: string })[] {
   return Object.entries(tables).flatMap(([table, settings]) =>
-    Object.entries(settings).map(([key, { says }]): [string, string] => [`${table}.${key}`, `${says}${end}`]),
+    Object.entries(settings).map(([key, setting]) => ({ table, key, ...setting })),
   );
 }

@@ -1,11 +1,12 @@
 /** From gatewayConfig to gateway.toml: one effective configuration, and its printing as TOML. */
 import { defaultSettings } from "../config/index.ts";
 import { once, overlay, values } from "./_values.ts";
-import { type ChartSetting, filledSettings, ownSettings, tlsTable, tree } from "./chart-settings.ts";
+import { filledSettings, ownSettings, settingsOf, tlsTable, tree } from "./chart-settings.ts";
 import {
   and,
   argument,
   type Block,
+  byName,
   call,
   type Expr,
   equal,
@@ -176,12 +177,6 @@ function writeChartSettings(): Block {
   ];
 }
 
-function settingsOf(tables: Readonly<Record<string, Readonly<Record<string, ChartSetting>>>>) {
-  return Object.entries(tables).flatMap(([table, settings]) =>
-    Object.entries(settings).map(([key, setting]) => ({ table, key, ...setting })),
-  );
-}
-
 /** The effective configuration: the TOML, the guards and every object that depends on a setting read this one. */
 export const effectiveConfig = once<Table>("config", tree, [
   tree.declaration,
@@ -221,9 +216,7 @@ export function effective<T>(key: string): Expr<T> {
 /** The defaults of some settings of a table, by name; "" for one that has none. */
 function defaultsOf(table: string, paths: Iterable<readonly string[]>): Table {
   const defaults: Table = {};
-  // A table comes before what is read of it.
-  const byName = [...paths].toSorted((left, right) => (left.join(".") < right.join(".") ? -1 : 1));
-  for (const path of byName) {
+  for (const path of [...paths].toSorted(byName)) {
     let at = defaults;
     for (const step of path.slice(0, -1)) {
       at[step] ??= {};

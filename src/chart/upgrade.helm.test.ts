@@ -9,7 +9,7 @@ import { chartDirectory, helmPrograms, objectsOf, type Rendered, render, templat
 import { immutablePart, mutableKinds } from "./_immutable.ts";
 import { leaves } from "./_leaves.ts";
 import { type Documents, renderMany } from "./_many.ts";
-import { ownSettings } from "./chart-settings.ts";
+import { ownSettings, settingsOf } from "./chart-settings.ts";
 import { restartingChanges, silentChanges } from "./fixtures/changes.ts";
 import { defaultValues } from "./values-schema.ts";
 import { valuesDescription, valuesJsonSchema } from "./values-yaml.ts";
@@ -27,11 +27,7 @@ const inNoObject: Readonly<Record<string, string>> = {
 };
 
 /** Settings that the chart decides by itself; the reference says so. */
-const ofTheChart = new Set(
-  Object.entries(ownSettings).flatMap(([table, settings]) =>
-    Object.keys(settings).map((key) => `gatewayConfig.${table}.${key}`),
-  ),
-);
+const ofTheChart = new Set(settingsOf(ownSettings).map(({ table, key }) => `gatewayConfig.${table}.${key}`));
 
 /** Each value rendered once, with everything that is rendered for others. */
 const rendered = new Map<string, Documents | Error>();

@@ -1,9 +1,12 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { OpenShellError } from "./errors.ts";
 
-/** Waits `ms`; rejects with the signal's reason when aborted first. */
+/** The longest time of a timer, in milliseconds; one of more fires at once. */
+export const longestTimerMs = 2 ** 31 - 1;
+
+/** Waits `ms`, at most `longestTimerMs`; rejects with the signal's reason when aborted first. */
 export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
-  await delay(ms, undefined, signal === undefined ? {} : { signal });
+  await delay(Math.min(ms, longestTimerMs), undefined, signal === undefined ? {} : { signal });
 }
 
 /** A signal that aborts after `ms` (a fraction counts as a whole one) or with `parent`, whichever comes first. */
@@ -30,8 +33,8 @@ export function backoffMs(attempt: number, options: BackoffOptions = {}): number
   return full / 2 + (full / 2) * random();
 }
 
-/** What lived this long, in milliseconds, was good. */
-const goodLifeMs = 5_000;
+/** A stream or session that lived this long, in milliseconds, was good. */
+export const goodLifeMs = 5_000;
 
 /**
  * Failures in a row of a stream or session that is begun again each time it ends: none once one lived a while, whatever it said when it

@@ -38,14 +38,10 @@ describe("a gateway and its driver", () => {
   });
 
   it("has stopped what the driver could not take before the user stopped it, and makes it with the next start", async () => {
-    const driver = new MemoryDriver();
-    const begun = Promise.withResolvers<void>();
-    driver.start = () => begun.promise;
-    await using test = await TestGateway.start({ driver });
-    const id = await create(test, "one");
-    await test.client.stopSandbox(about("one"));
+    const { driver, begin, id, ...started } = await stoppedBeforeDriver();
+    await using test = started.test;
     await untilPhase(test.client, "one", "STOPPED");
-    begun.resolve();
+    begin();
     await vi.waitUntil(() => test.gateway.unready() === undefined, { timeout: 10_000 });
     expect(driver.held.has(id)).toBe(false);
     await untilPhase(test.client, "one", "STOPPED");
@@ -105,15 +101,11 @@ describe("a gateway and its driver", () => {
   });
 
   it("stops what the driver turns out to have of a sandbox that was stopped before its create was answered", async () => {
-    const driver = new MemoryDriver();
-    const begun = Promise.withResolvers<void>();
-    driver.start = () => begun.promise;
-    await using test = await TestGateway.start({ driver });
-    const id = await create(test, "one");
-    await test.client.stopSandbox(about("one"));
+    const { driver, begin, id, ...started } = await stoppedBeforeDriver();
+    await using test = started.test;
     // A former process asked for it and did not live to hear the answer.
     driver.held.set(id, { id, name: "one", workspace: "default", generation: "memory://one/1", reason: "Running" });
-    begun.resolve();
+    begin();
     await vi.waitUntil(() => driver.held.get(id)?.reason === "Stopped", { timeout: 10_000 });
     await untilPhase(test.client, "one", "STOPPED");
     expect(driver.calls).toEqual(["validate", "stop"]);
@@ -149,3 +141,14 @@ describe("a gateway and its driver", () => {
     await expect(test.client.getSandbox(about("one"))).rejects.toMatchObject({ code: "not-found" });
   });
 });
+
+/** A gateway whose driver begins when the test says so, and its sandbox "one", which the user stopped before that. */
+async function stoppedBeforeDriver() {
+  const driver = new MemoryDriver();
+  const begun = Promise.withResolvers<void>();
+  driver.start = () => begun.promise;
+  const test = await TestGateway.start({ driver });
+  const id = await create(test, "one");
+  await test.client.stopSandbox(about("one"));
+  return { driver, begin: begun.resolve, test, id };
+}

@@ -27,8 +27,6 @@ export interface RequestsOptions {
 
 /** Repeats of a read whose connection broke. A 429 is repeated until the deadline. */
 const maxReadRepeats = 2;
-/** A timer of more fires at once; the deadline ends a wait long before. */
-const longestTimerMs = 2 ** 31 - 1;
 /** For a stream's first answer. */
 const streamHeadMs = 30_000;
 
@@ -135,7 +133,7 @@ export class Requests {
       const body = parsed(await readText(answer));
       const wait = waitSeconds(code, answer.headers["retry-after"]);
       if (wait !== undefined) {
-        await sleep(Math.min(wait * 1000 * (1 + Math.random() / 2), longestTimerMs), signal);
+        await sleep(wait * 1000 * (1 + Math.random() / 2), signal);
       } else if (code === 401 && !refreshCredentials) {
         refreshCredentials = true;
       } else {

@@ -1,4 +1,4 @@
-import { type BackoffOptions, backoffMs, deadline, sleep } from "../common/async.ts";
+import { type BackoffOptions, backoffMs, deadline, goodLifeMs, sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { type Change, type ChangeType, type IndexFunction, ObjectCache } from "./_cache.ts";
 import { isGone } from "./errors.ts";
@@ -41,9 +41,6 @@ export interface InformerStats {
   /** Streams, lists and listeners that failed. */
   readonly errors: number;
 }
-
-/** A stream that lived this long was good: the next failure begins with the shortest wait again. */
-const goodStreamMs = 5_000;
 
 /**
  * A copy of the objects of one resource, kept up to date by one watch, and a source of changes. It lists once, watches
@@ -215,7 +212,8 @@ export class Informer<T extends KubeObject> {
         if (isGone(error)) resourceVersion = undefined;
         this.#report(error);
       }
-      const wasGood = performance.now() - startedAt >= goodStreamMs;
+      // The failure after a good stream begins with the shortest wait again.
+      const wasGood = performance.now() - startedAt >= goodLifeMs;
       failures = wasGood ? 0 : failures + 1;
       if (failed || !wasGood) await this.#pause(failures);
     }

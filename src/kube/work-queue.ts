@@ -1,4 +1,4 @@
-import { type BackoffOptions, backoffMs } from "../common/async.ts";
+import { type BackoffOptions, backoffMs, longestTimerMs } from "../common/async.ts";
 
 export interface WorkQueueOptions {
   /**
@@ -60,7 +60,7 @@ export class WorkQueue {
     if ((this.#timers.get(key)?.dueAt ?? Number.POSITIVE_INFINITY) <= dueAt) return;
     this.#cancelTimer(key);
     // Longer delays than a timer can hold are cut; the reconcile then asks for the rest.
-    this.#timers.set(key, { dueAt, timer: setTimeout(() => this.add(key), Math.min(ms, 2 ** 31 - 1)) });
+    this.#timers.set(key, { dueAt, timer: setTimeout(() => this.add(key), Math.min(ms, longestTimerMs)) });
   }
 
   /** Resolves when nothing waits and nothing is worked on. */

@@ -1,5 +1,6 @@
 import { durationMs } from "@bufbuild/protobuf/wkt";
 import { type ByteChannel, bytesFields, encodeBytesFrame } from "../boundary/index.ts";
+import { longestTimerMs } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { decodeFrames, encodeFrame } from "../common/frames.ts";
 import { boundary, statusNumber } from "../wire/index.ts";
@@ -92,7 +93,7 @@ async function attend(
 ): Promise<void> {
   let late = false;
   const timeoutMs = start.timeout === undefined ? 0 : durationMs(start.timeout);
-  const timer = timeoutMs > 0 ? setTimeout(onTimeout, Math.min(timeoutMs, 2 ** 31 - 1)) : undefined;
+  const timer = timeoutMs > 0 ? setTimeout(onTimeout, Math.min(timeoutMs, longestTimerMs)) : undefined;
   function onTimeout() {
     late = true;
     processes.signalSession(child.pid, "SIGKILL");

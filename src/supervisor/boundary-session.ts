@@ -212,7 +212,8 @@ export class BoundarySession {
 
   #lost(reason: string, message: string): Outcome {
     const since = this.#connected?.sinceMs;
-    return { wasConnected: since !== undefined, livedMs: this.#now() - (since ?? this.#now()), reason, message };
+    const livedMs = since === undefined ? 0 : this.#now() - since;
+    return { wasConnected: since !== undefined, livedMs, reason, message };
   }
 
   #now(): number {

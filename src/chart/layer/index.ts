@@ -2,4 +2,4 @@
 export * from "./expression.ts";
 export * from "./manifest.ts";
 export * from "./statements.ts";
-export { type Ref, type Values, valueReferences } from "./values.ts";
+export { byName, type Ref, type Values, valueReferences } from "./values.ts";

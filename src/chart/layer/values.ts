@@ -127,7 +127,9 @@ function overlayOf(name: string): Helper {
   return helper;
 }
 
-const byName = (left: readonly string[], right: readonly string[]) => (left.join(".") < right.join(".") ? -1 : 1);
+/** The order of paths by name: a table comes before what is in it. */
+export const byName = (left: readonly string[], right: readonly string[]) =>
+  left.join(".") < right.join(".") ? -1 : 1;
 
 interface Tables {
   [key: string]: Tables;

@@ -8,6 +8,7 @@ import {
   type ExecOutputEvent,
   runExec,
 } from "../../boundary/index.ts";
+import { longestTimerMs } from "../../common/async.ts";
 import { OpenShellError } from "../../common/errors.ts";
 import type { openshell } from "../../wire/index.ts";
 import { abortOnLeave } from "./leaving.ts";
@@ -50,8 +51,7 @@ export async function* execEvents(
     channel.abort(new OpenShellError("deadline-exceeded", "the command ran out of time"));
   };
   const { timeoutMs } = command;
-  // A timer above 2^31 ms fires at once.
-  const timer = timeoutMs === undefined ? undefined : setTimeout(giveUp, Math.min(timeoutMs + graceMs, 2 ** 31 - 1));
+  const timer = timeoutMs === undefined ? undefined : setTimeout(giveUp, Math.min(timeoutMs + graceMs, longestTimerMs));
   using _leaving = abortOnLeave(channel, signal);
   try {
     for await (const event of runExec(channel, command, input)) yield* eventsOf(event);

@@ -43,12 +43,14 @@ export interface SupervisorsOptions {
 export class Supervisors {
   readonly relays: RelayBroker;
   readonly #options: SupervisorsOptions;
+  readonly #now: () => number;
   readonly #registrations = new Map<string, Registration>();
   readonly #connections = new Map<number, Connection>();
   #counter = 0;
 
   constructor(options: SupervisorsOptions) {
     this.#options = options;
+    this.#now = options.now ?? (() => performance.now());
     this.relays = new RelayBroker((sandboxId, message) => {
       const connection = this.#current(sandboxId);
       return connection?.outbox.offer(message) ?? false;
@@ -130,12 +132,12 @@ export class Supervisors {
   }
 
   #open(number: number, principal: SandboxPrincipal): Connection {
-    const { store, sandboxes, now = () => performance.now() } = this.#options;
+    const { store, sandboxes } = this.#options;
     const connection: Connection = {
       ...principal,
       outbox: new AsyncQueue(64),
       stop: new AbortController(),
-      lastHeardMs: now(),
+      lastHeardMs: this.#now(),
     };
     this.#connections.set(number, connection);
     store.sessions.markConnected(principal.sandboxId, principal.sessionId);
@@ -182,8 +184,7 @@ export class Supervisors {
   }
 
   #beat(connection: Connection): void {
-    const { now = () => performance.now() } = this.#options;
-    if (now() - connection.lastHeardMs > heartbeatsMissed * this.#heartbeatMs) {
+    if (this.#now() - connection.lastHeardMs > heartbeatsMissed * this.#heartbeatMs) {
       connection.stop.abort(new OpenShellError("unavailable", `no heartbeat for ${heartbeatsMissed} intervals`));
     } else {
       connection.outbox.offer({ payload: { case: "heartbeat", value: {} } });
@@ -191,11 +192,11 @@ export class Supervisors {
   }
 
   async #listen(connection: Connection, messages: AsyncIterable<openshell.SupervisorMessage>): Promise<void> {
-    const { now = () => performance.now(), log } = this.#options;
+    const { log } = this.#options;
     const { sandboxId } = connection;
     try {
       for await (const { payload } of messages) {
-        connection.lastHeardMs = now();
+        connection.lastHeardMs = this.#now();
         if (payload.case === "relayOpenResult" && !payload.value.success) {
           this.relays.refused(sandboxId, payload.value.channelId, payload.value.error);
         } else if (payload.case === "relayClose") {
