@@ -25,6 +25,7 @@ import {
 import { AsyncQueue } from "../common/async.ts";
 import { boundary, createChannel as createConnection, grpcClient } from "../wire/index.ts";
 import { type CertificateAndKey, createAuthority, type TestAuthority } from "./_certificates.ts";
+import { placeRuntime, type RuntimeProgram } from "./_program.ts";
 import { buildNative } from "./native/build.ts";
 import type { RuntimeFrame } from "./status-frames.ts";
 
@@ -152,8 +153,8 @@ export class RuntimeProcess implements AsyncDisposable {
       chmodSync(join(identity, name), 0o644);
     }
 
-    const command = commandOf(options);
-    const [file = "", ...argv] = command;
+    const program = await programFor(options, join(directory, "program"));
+    const [file = "", ...argv] = commandOf(program, options);
     const child = spawn(file, argv, {
       stdio: ["ignore", "pipe", "pipe"],
       env: {
@@ -165,7 +166,7 @@ export class RuntimeProcess implements AsyncDisposable {
         OPENSHELL_FENCE_CHECK: "off",
         OPENSHELL_IDENTITY_DIR: join(seen, "identity"),
         OPENSHELL_HOME: join(seen, "home"),
-        OPENSHELL_NATIVE: options.root === undefined ? nativePath : "",
+        OPENSHELL_NATIVE: options.root === undefined && options.uid === undefined ? nativePath : "",
         OPENSHELL_LOG_LEVEL: "debug",
         ...options.environment,
       },
@@ -214,7 +215,13 @@ export class RuntimeProcess implements AsyncDisposable {
   }
 }
 
-function commandOf({ init, uid, root, bundle = join(here, "main.ts") }: RuntimeProcessOptions): string[] {
+/** The source tree's, or, for a user who may not enter the folder of the clone, one of its own. */
+async function programFor(options: RuntimeProcessOptions, directory: string): Promise<RuntimeProgram> {
+  if (options.uid !== undefined) return placeRuntime(directory);
+  return { node: process.execPath, main: options.bundle ?? join(here, "main.ts") };
+}
+
+function commandOf({ node, main }: RuntimeProgram, { init, uid, root }: RuntimeProcessOptions): string[] {
   const user =
     uid === undefined ? [] : ["setpriv", `--reuid=${uid}`, `--regid=${uid}`, "--clear-groups", "--pdeathsig=KILL"];
   if (root !== undefined) {
@@ -232,7 +239,7 @@ function commandOf({ init, uid, root, bundle = join(here, "main.ts") }: RuntimeP
       ...relocated,
     ];
   }
-  const program = [...user, process.execPath, "--disable-sigusr1", bundle];
+  const program = [...user, node, "--disable-sigusr1", main];
   return init === false || !isRoot
     ? program
     : ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", ...program];

@@ -22,7 +22,7 @@ describe.skipIf(!isRoot)("files over the boundary", () => {
   afterAll(async () => {
     await supervisor?.[Symbol.asyncDispose]();
     await runtime?.[Symbol.asyncDispose]();
-    rmSync(local, { recursive: true, force: true });
+    if (local !== undefined) rmSync(local, { recursive: true, force: true });
   });
 
   it("go there and come back with the same checksums, modes and links", async () => {

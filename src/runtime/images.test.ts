@@ -1,55 +1,14 @@
 import { execFileSync } from "node:child_process";
-import {
-  chmodSync,
-  copyFileSync,
-  existsSync,
-  linkSync,
-  mkdirSync,
-  mkdtempSync,
-  realpathSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { basename, dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
-import { build } from "esbuild";
+import { dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { isRoot, nativePath, RuntimeProcess, typed } from "./_harness.ts";
+import { isRoot, RuntimeProcess, typed } from "./_harness.ts";
+import { place, placeLibraries, placeRuntime } from "./_program.ts";
 
 const busybox = ["/usr/bin/busybox", "/bin/busybox"].find((file) => existsSync(file));
 let directory: string;
 let bundle: string;
-
-/** Without copying 120 MB where one file system holds both. */
-function place(file: string, target: string): void {
-  mkdirSync(dirname(target), { recursive: true });
-  try {
-    linkSync(realpathSync(file), target);
-  } catch {
-    copyFileSync(file, target);
-  }
-}
-
-/** Node, its libraries and loader, our bundle: what `stage` brings into any image. */
-async function makeBundle(target: string): Promise<void> {
-  const node = process.execPath;
-  place(node, join(target, "bin/node"));
-  const libraries = execFileSync("ldd", [node], { encoding: "utf8" }).matchAll(/(?:=> )?(\/\S+) \(0x/g);
-  for (const [, library = ""] of libraries) place(library, join(target, "lib", basename(library)));
-  copyFileSync(nativePath, join(target, "openshell.node"));
-  await build({
-    entryPoints: [join(dirname(fileURLToPath(import.meta.url)), "main.ts")],
-    outfile: join(target, "runtime.mjs"),
-    bundle: true,
-    platform: "node",
-    format: "esm",
-    target: "node24",
-    logLevel: "silent",
-    banner: { js: 'import { createRequire as __r } from "node:module"; const require = __r(import.meta.url);' },
-  });
-}
 
 /** An image with these programs, all of them one static busybox, and nothing else. */
 function makeImage(name: string, programs: readonly string[]): string {
@@ -69,7 +28,8 @@ describe.skipIf(busybox === undefined || !isRoot)("the relocated runtime", () =>
   beforeAll(async () => {
     directory = mkdtempSync(join(tmpdir(), "openshell-images-"));
     bundle = join(directory, "bundle");
-    await makeBundle(bundle);
+    await placeRuntime(bundle);
+    placeLibraries(bundle);
   });
   afterAll(() => {
     if (directory !== undefined) rmSync(directory, { recursive: true, force: true });

@@ -15,15 +15,14 @@ import {
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { createLogger } from "../common/log.ts";
-import { isRoot, nativePath } from "./_harness.ts";
+import { isRoot } from "./_harness.ts";
+import { placeRuntime } from "./_program.ts";
 import { seedWorkspace } from "./seed.ts";
 
 const log = createLogger({ name: "test", level: "error" });
-const main = join(dirname(fileURLToPath(import.meta.url)), "main.ts");
 let directory: string;
 let source: string;
 let volume: string;
@@ -111,39 +110,35 @@ describe("seeding", () => {
     expect(readdirSync(join(volume, "data"))).toEqual([]);
   });
 
-  it.skipIf(!isRoot)("lists what it could not read, as the user it runs as", () => {
+  it.skipIf(!isRoot)("lists what it could not read, as the user it runs as", async () => {
     writeFileSync(join(source, "secret"), "root's");
     chmodSync(join(source, "secret"), 0o600);
     mkdirSync(join(source, "closed"), { mode: 0o700 });
     chmodSync(volume, 0o777);
     chmodSync(directory, 0o755);
-    runAs(10_001);
+    await runAs(10_001);
     const sentinel = JSON.parse(readFileSync(join(volume, ".openshell-seeded"), "utf8"));
     expect(sentinel.unreadable).toEqual(["closed: EACCES", "secret: EACCES"]);
     expect(readFileSync(join(volume, "data/.bashrc"), "utf8")).toBe("alias x=y\n");
   });
 
-  it.skipIf(!isRoot)("says so when the volume is not writable", () => {
+  it.skipIf(!isRoot)("says so when the volume is not writable", async () => {
     chmodSync(volume, 0o755);
     chmodSync(directory, 0o755);
-    const { status, stderr } = spawnSync(...command(10_001));
+    const { status, stderr } = spawnSync(...(await command(10_001)));
     expect(status).toBe(73);
     expect(stderr).toMatch(/WorkspaceNotWritable: user 10001:10001 cannot write the workspace volume/);
   });
 });
 
-function command(uid: number) {
+async function command(uid: number) {
+  const { node, main } = await placeRuntime(join(directory, "program"));
   const user = [`--reuid=${uid}`, `--regid=${uid}`, "--clear-groups"];
-  const env = {
-    ...process.env,
-    OPENSHELL_SEED_SOURCE: source,
-    OPENSHELL_SEED_VOLUME: volume,
-    OPENSHELL_NATIVE: nativePath,
-  };
-  return ["setpriv", [...user, process.execPath, main, "seed"], { env, encoding: "utf8" }] as const;
+  const env = { ...process.env, OPENSHELL_SEED_SOURCE: source, OPENSHELL_SEED_VOLUME: volume };
+  return ["setpriv", [...user, node, main, "seed"], { env, encoding: "utf8" }] as const;
 }
 
-function runAs(uid: number): void {
-  const [file, argv, options] = command(uid);
+async function runAs(uid: number): Promise<void> {
+  const [file, argv, options] = await command(uid);
   execFileSync(file, argv, { ...options, stdio: "pipe" });
 }
