@@ -1,4 +1,5 @@
 import { Command, CommanderError, Option } from "commander";
+import { EndSignals, endAtOnce } from "../common/end-signals.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { createLogger } from "../common/log.ts";
 import { configPath, loadSettings } from "./config-file.ts";
@@ -9,6 +10,8 @@ import { version } from "./version.ts";
 /** Exit codes: 0 done as asked, 1 could not start or had to give up, 2 wrong usage or settings. */
 const failure = 1;
 const misuse = 2;
+
+const signals = new EndSignals();
 
 const program = new Command("openshell-gateway")
   .description("The OpenShell gateway: serves the API and runs sandboxes.")
@@ -37,12 +40,11 @@ const serveCommand = program
     const { serve } = await import("./serve.ts");
     const { gateway, log } = await serve({ disableTls: switchOf("OPENSHELL_DISABLE_TLS"), ...options });
     const stopped = Promise.withResolvers<void>();
-    for (const signal of ["SIGTERM", "SIGINT"] as const) {
-      process.once(signal, () => {
-        log.info({ signal }, "shutting down");
-        gateway.stop().then(stopped.resolve, stopped.reject);
-      });
-    }
+    signals.handledBy((signal) => {
+      signals.handledBy(endAtOnce);
+      log.info({ signal }, "shutting down");
+      gateway.stop().then(stopped.resolve, stopped.reject);
+    });
     try {
       await Promise.race([stopped.promise, gateway.closed]);
       await stopped.promise;

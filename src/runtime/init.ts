@@ -1,5 +1,6 @@
 import tls from "node:tls";
 import { ServerCredentials } from "@grpc/grpc-js";
+import type { EndSignals } from "../common/end-signals.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { addService, boundary, createServer } from "../wire/index.ts";
@@ -48,7 +49,7 @@ function readSettings(environment: NodeJS.ProcessEnv): Settings {
 }
 
 /** PID 1 of the agent's container, from start to exit code. */
-export async function runAsInit(environment: NodeJS.ProcessEnv, log: Logger): Promise<number> {
+export async function runAsInit(environment: NodeJS.ProcessEnv, log: Logger, signals: EndSignals): Promise<number> {
   const native = loadNative();
   // Before any secret is read: nobody of our user may look into this process.
   const hidden = native.hide();
@@ -66,9 +67,7 @@ export async function runAsInit(environment: NodeJS.ProcessEnv, log: Logger): Pr
     environment: imageEnvironment(environment, settings.home),
   });
   const stop = new AbortController();
-  for (const signal of ["SIGTERM", "SIGINT"] as const) {
-    process.on(signal, () => void runtime.terminate(`received ${signal}`, signal));
-  }
+  signals.handledBy((signal) => void runtime.terminate(`received ${signal}`, signal));
   const server = await listen(identity, settings, (host) => {
     addService(
       host,

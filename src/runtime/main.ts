@@ -1,9 +1,12 @@
 import { writeFileSync } from "node:fs";
+import { EndSignals } from "../common/end-signals.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { createLogger, type LogLevel, logLevels } from "../common/log.ts";
 
 /** Exit codes of sysexits(3) where there is one. */
 const exitCodes = { usage: 64, software: 70, cannotCreate: 73, configuration: 78 } as const;
+
+const signals = new EndSignals();
 
 async function main(): Promise<number> {
   const [, , command] = process.argv;
@@ -11,7 +14,7 @@ async function main(): Promise<number> {
   switch (command) {
     // Each loads what it needs: `stage` and `seed` hold up every start, and would take half as long again with all of PID 1's modules.
     case undefined:
-      return (await import("./init.ts")).runAsInit(process.env, log);
+      return (await import("./init.ts")).runAsInit(process.env, log, signals);
     case "stage":
       return (await import("./stage.ts")).stage(process.env, log);
     case "seed":

@@ -3,11 +3,11 @@ import { OpenShellError } from "../common/errors.ts";
 import { createLogger } from "../common/log.ts";
 import { readSettings } from "./settings.ts";
 import { type End, exitCodes } from "./state.ts";
-import { Supervisor } from "./supervisor.ts";
 
 /** Set at build time by images/build.ts. */
 const build = process.env.OPENSHELL_BUILD ?? "development";
 
+// Before the rest is loaded, which takes longest: as PID 1 this program gets no signal that it has no handler for.
 const stop = new AbortController();
 for (const signal of ["SIGTERM", "SIGINT"] as const) process.once(signal, () => stop.abort(signal));
 
@@ -24,6 +24,7 @@ async function run(): Promise<End> {
       { build, sandbox: settings.sandboxId, generation: settings.generationId, pod: settings.podUid },
       "starting",
     );
+    const { Supervisor } = await import("./supervisor.ts");
     return await new Supervisor({ settings, build, log }).run(stop.signal);
   } catch (error) {
     const { code, message } = OpenShellError.from(error);
