@@ -139,6 +139,39 @@ export function refusal(program: string, options: RenderOptions): string | undef
   }
 }
 
+interface Tree {
+  readonly [key: string]: unknown;
+}
+
+/**
+ * Helm's refusal of each of the values, which break the schema. Those that can stand side by side are given to one process: the schema names
+ * everything that is wrong.
+ */
+export function refusalsBySchema(program: string, cases: readonly Tree[]): (string | undefined)[] {
+  const groups: Tree[] = [];
+  const groupOf = cases.map((one) => {
+    const index = groups.findIndex((group) => merged(group, one) !== undefined);
+    if (index < 0) return groups.push(one) - 1;
+    groups[index] = merged(groups[index] ?? {}, one) ?? one;
+    return index;
+  });
+  return groupOf.map((index) => refusal(program, { values: groups[index] }));
+}
+
+/** Both in one; undefined where they set the same. */
+function merged(one: Tree, other: Tree): Tree | undefined {
+  const result: Record<string, unknown> = { ...one };
+  for (const [key, value] of Object.entries(other)) {
+    if (!(key in one)) result[key] = value;
+    else if (isTree(one[key]) && isTree(value)) result[key] = merged(one[key], value);
+    else return undefined;
+    if (result[key] === undefined) return undefined;
+  }
+  return result;
+}
+
+const isTree = (value: unknown): value is Tree => typeof value === "object" && value !== null && !Array.isArray(value);
+
 /** The one sentence with which a guard of the chart refuses; undefined when none does. */
 export function sentenceOf(program: string, options: RenderOptions): string | undefined {
   return /execution error at \([^)]*\): (.*)/.exec(refusal(program, options) ?? "")?.[1];

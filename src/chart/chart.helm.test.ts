@@ -21,6 +21,7 @@ import {
   podsOf,
   type Rendered,
   refusal,
+  refusalsBySchema,
   render,
   repository,
   sentenceOf,
@@ -78,17 +79,47 @@ describeWithHelm.each(helmPrograms.map((path) => [path.split("/").at(-1), path])
     expect(refusal(installed, { values: { nothing: 1 } })).toMatch(/nothing/);
   });
 
-  // What only the gateway refused would take a working one down with the upgrade.
-  it.each([
-    [{ supervisor_resources: { requests: { cpu: "-1" } } }, /supervisor_resources[./]requests[./]cpu/],
-    [{ supervisor_resources: { requests: { cpu: "0" } } }, /supervisor_resources[./]requests[./]cpu/],
-    [{ workspace_default_storage_size: "-1Gi" }, /workspace_default_storage_size/],
-    [{ workload_node_selector: { "bad key!": "x" } }, /bad key!/],
-    [{ workload_node_selector: { zone: "x y" } }, /workload_node_selector[./]zone/],
-    [{ supervisor_tolerations: [{ key: "a", efect: "NoSchedule" }] }, /supervisor_tolerations[./]0.*efect/],
-  ])("refuses %j before the gateway does", (kubernetes, path) => {
-    const values = { gatewayConfig: { "openshell.drivers.kubernetes": kubernetes } };
-    expect(refusal(installed, { values })).toMatch(path);
+  const driver = (settings: object) => ({ gatewayConfig: { "openshell.drivers.kubernetes": settings } });
+  const wrong: readonly [Record<string, unknown>, RegExp][] = [
+    // What only the gateway refused would take a working one down with the upgrade.
+    [driver({ supervisor_resources: { requests: { cpu: "-1" } } }), /supervisor_resources[./]requests[./]cpu/],
+    [driver({ supervisor_resources: { requests: { cpu: "0" } } }), /supervisor_resources[./]requests[./]cpu/],
+    [driver({ workspace_default_storage_size: "-1Gi" }), /workspace_default_storage_size/],
+    [driver({ workload_node_selector: { "bad key!": "x" } }), /bad key!/],
+    [driver({ workload_node_selector: { zone: "x y" } }), /workload_node_selector[./]zone/],
+    [driver({ supervisor_tolerations: [{ key: "a", efect: "NoSchedule" }] }), /supervisor_tolerations[./]0.*efect/],
+    // What only the cluster refused would leave a release half done.
+    [{ gateway: { image: { digest: "abc" } } }, /gateway[./]image[./]digest/],
+    [{ sandboxRuntime: { image: { digest: `sha256:${"A".repeat(64)}` } } }, /sandboxRuntime[./]image[./]digest/],
+    [{ fullnameOverride: "Foo_Bar" }, /fullnameOverride/],
+    [{ fullnameOverride: "1st" }, /fullnameOverride/],
+    [{ nameOverride: "foo.bar" }, /nameOverride/],
+    [{ sandboxNamespace: { name: "Foo" } }, /sandboxNamespace[./]name/],
+    [{ podLabels: { "a b": "x" } }, /podLabels.*a b/],
+    [{ podLabels: { a: "b c" } }, /podLabels[./]a/],
+    [{ commonLabels: { "-": "x" } }, /commonLabels/],
+    [{ sandboxNamespace: { labels: { a: "b/c" } } }, /sandboxNamespace[./]labels[./]a/],
+    [{ serviceMonitor: { labels: { "a/b/c": "x" } } }, /serviceMonitor[./]labels/],
+    [{ nodeSelector: { "": "x" } }, /nodeSelector/],
+    [{ tolerations: [{ key: "a", efect: "NoSchedule" }] }, /tolerations[./]0.*efect/],
+    [{ certManager: { certificateDuration: "90d" } }, /certManager[./]certificateDuration/],
+  ];
+
+  describe("refuses by its path", () => {
+    let said: readonly (string | undefined)[];
+    beforeAll(() => {
+      said = refusalsBySchema(
+        installed,
+        wrong.map(([values]) => values),
+      );
+    });
+
+    it.each(wrong.map(([values, path], index) => ({ values: JSON.stringify(values), path, index })))(
+      "$values",
+      ({ path, index }) => {
+        expect(said[index]).toMatch(path);
+      },
+    );
   });
 
   const onlyOurs = "has a prefix that only OpenShell and Agent Sandbox write; choose another";
@@ -104,28 +135,9 @@ describeWithHelm.each(helmPrograms.map((path) => [path.split("/").at(-1), path])
       "managed_namespaces.labels: pod-security.kubernetes.io/enforce-version is decided by managed_namespaces.pod_security; set that instead",
     ],
   ])("refuses %j with a sentence", (kubernetes, sentence) => {
-    const values = { gatewayConfig: { "openshell.drivers.kubernetes": kubernetes } };
-    expect(sentenceOf(installed, { values })).toBe(`gatewayConfig: openshell.drivers.kubernetes.${sentence}`);
-  });
-
-  // What only the cluster refused would leave a release half done.
-  it.each([
-    [{ gateway: { image: { digest: "abc" } } }, /gateway[./]image[./]digest/],
-    [{ sandboxRuntime: { image: { digest: `sha256:${"A".repeat(64)}` } } }, /sandboxRuntime[./]image[./]digest/],
-    [{ fullnameOverride: "Foo_Bar" }, /fullnameOverride/],
-    [{ fullnameOverride: "1st" }, /fullnameOverride/],
-    [{ nameOverride: "foo.bar" }, /nameOverride/],
-    [{ sandboxNamespace: { name: "Foo" } }, /sandboxNamespace[./]name/],
-    [{ podLabels: { "a b": "x" } }, /podLabels.*a b/],
-    [{ podLabels: { a: "b c" } }, /podLabels[./]a/],
-    [{ commonLabels: { "-": "x" } }, /commonLabels/],
-    [{ sandboxNamespace: { labels: { a: "b/c" } } }, /sandboxNamespace[./]labels[./]a/],
-    [{ serviceMonitor: { labels: { "a/b/c": "x" } } }, /serviceMonitor[./]labels/],
-    [{ nodeSelector: { "": "x" } }, /nodeSelector/],
-    [{ tolerations: [{ key: "a", efect: "NoSchedule" }] }, /tolerations[./]0.*efect/],
-    [{ certManager: { certificateDuration: "90d" } }, /certManager[./]certificateDuration/],
-  ])("refuses %j before the cluster does", (values, path) => {
-    expect(refusal(installed, { values })).toMatch(path);
+    expect(sentenceOf(installed, { values: driver(kubernetes) })).toBe(
+      `gatewayConfig: openshell.drivers.kubernetes.${sentence}`,
+    );
   });
 });
 
