@@ -24,7 +24,7 @@ import type { Outcome, RunOptions } from "../cluster/exec.ts";
 import type { ClusterProvider } from "../cluster/provider.ts";
 import { selectProvider } from "../cluster/select.ts";
 import { GatewayAccess } from "./gateway-access.ts";
-import { imageValues, install, type Release, workerRelease } from "./release.ts";
+import { givenSecrets, imageValues, install, type Release, workerRelease } from "./release.ts";
 import { TestSandbox } from "./test-sandbox.ts";
 import { applyPlace, placeOf } from "./workspace-mode.ts";
 
@@ -231,7 +231,9 @@ async function installed(
 ): Promise<void> {
   const place = placeOf(release);
   const all = place ? { ...settings, [tables.driver]: { ...place.settings, ...settings[tables.driver] } } : settings;
-  const values = { ...imageValues(inject("gatewayDigest")), ...installation.values, gatewayConfig: all };
+  // What a suite asks of the chart may be about certificates; then the hook makes them.
+  const own = installation.values ?? (await givenSecrets(kubeconfig, release));
+  const values = { ...imageValues(inject("gatewayDigest")), ...own, gatewayConfig: all };
   await install({ kubeconfig, release, presets: ["conformance"], values });
 }
 

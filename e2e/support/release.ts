@@ -47,6 +47,22 @@ export function imageValues(gatewayDigest: string): object {
   return { podAnnotations: { "conformance.openshell.test/gateway-image": gatewayDigest } };
 }
 
+/**
+ * Values with the certificates and keys that the hook made when the release was installed: a change of a setting then starts no Pod of the
+ * hook. None where one of them is missing.
+ */
+export async function givenSecrets(kubeconfig: string, { name, namespace }: Release): Promise<object> {
+  const secret = (suffix: string) => `${name}-${suffix}`;
+  const [certSecretName, clientCaSecretName] = [secret("server-tls"), secret("server-client-ca")];
+  const [jwtSecretName, keysSecretName] = [secret("jwt-keys"), secret("keys")];
+  const names = [certSecretName, clientCaSecretName, jwtSecretName, keysSecretName];
+  const where = ["--kubeconfig", kubeconfig, "-n", namespace];
+  const found = await run(clients.kubectl, [...where, "get", "secret", ...names, "--ignore-not-found", "-o", "name"]);
+  if (found.trim().split("\n").length < names.length) return {};
+  const server = { tls: { certSecretName, clientCaSecretName }, jwtSecretName, keysSecretName };
+  return { pkiInitJob: { enabled: false }, server };
+}
+
 /** Installs or upgrades the chart, as an operator does, and waits until the gateway is ready. */
 export async function install(options: InstallOptions): Promise<void> {
   const { kubeconfig, release } = options;
