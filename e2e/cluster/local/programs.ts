@@ -29,11 +29,8 @@ const goPrograms = {
   kubernetes: { version: kubernetesVersion, package: ".", ldflags: stamps, takes: "5 min" },
   /** The first process of every Pod's sandbox. */
   pause: { version: "1", package: "./pause", takes: "2 s" },
-  "kube-router": {
-    version: "v2.1.0",
-    package: "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",
-    takes: "90 s",
-  },
+  /** The release, with its NetworkPolicy controller only. */
+  "kube-router": { version: "v2.1.0-cluster", package: ".", module: "kube-router", takes: "70 s" },
   /** The release, with few of its plugins. */
   coredns: { version: "v1.14.6-cluster", package: ".", module: "coredns", takes: "90 s" },
   "local-path-provisioner": {
