@@ -275,7 +275,7 @@ export const kubernetesSchema = z
     ),
     enable_user_namespaces: setting(
       z.boolean().default(false),
-      "Run workload Pods in a user namespace of their own (hostUsers: false). Needs Kubernetes 1.33 or newer and containerd 2.",
+      "Run workload Pods in a user namespace of their own (hostUsers: false); where it is off, a caller may ask for one with template.user_namespaces. Needs Kubernetes 1.33 or newer and containerd 2.",
     ),
     sandbox_uid: setting(
       id().optional(),

@@ -164,6 +164,27 @@ describe("classes", () => {
   });
 });
 
+describe("a user namespace", () => {
+  const strict = testSettings({ enable_user_namespaces: true });
+
+  test("that the operator asks for cannot be left by the caller", () => {
+    const refusal = refusalOf(() => sandboxSpecOf(sandbox({ template: { userNamespaces: false } }), strict));
+    expect(refusal.details.violations).toEqual([
+      {
+        field: "template.user_namespaces",
+        description: expect.stringContaining("runs every workload in a user namespace (enable_user_namespaces)"),
+      },
+    ]);
+  });
+
+  test.each([true, undefined])("is the caller's to ask for (%s), or to leave to the operator", (userNamespaces) => {
+    const template = userNamespaces === undefined ? {} : { userNamespaces };
+    for (const settings of [strict, testSettings()]) {
+      expect(sandboxSpecOf(sandbox({ template }), settings).userNamespaces).toBe(userNamespaces);
+    }
+  });
+});
+
 describe("driver_config", () => {
   test("is refused as a whole where the operator does not allow it", () => {
     const error = refusalOf(() => sandboxSpecOf(sandbox({ template: { driverConfig: { pod: {} } } }), testSettings()));

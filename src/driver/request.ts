@@ -81,6 +81,11 @@ export function sandboxSpecOf(
   allowed("PriorityClass", priorityClassName, settings.allowed_priority_class_names, priorityField, problems);
   const gpu = sandbox.spec?.resourceRequirements?.gpu;
   problems.check(gpu?.count !== 0, "resource_requirements.gpu.count", "at least 1; leave it out for one GPU");
+  problems.check(
+    !settings.enable_user_namespaces || template?.userNamespaces !== false,
+    "template.user_namespaces",
+    "this gateway's operator runs every workload in a user namespace (enable_user_namespaces); leave it out",
+  );
   const { uid, gid } = identityOf(sandbox.spec, settings, namespace, problems);
   const logLevel = sandbox.spec?.logLevel || "info";
   problems.check(logLevels.includes(logLevel), "log_level", `one of ${logLevels.join(", ")}`);

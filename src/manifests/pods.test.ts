@@ -176,7 +176,7 @@ describe("the workload Pod", () => {
     [undefined, false, undefined],
     [undefined, true, false],
     [true, false, false],
-    [false, true, undefined],
+    [false, true, false],
   ])("user namespaces asked %s, set %s: hostUsers %s", (asked, set, expected) => {
     const spec = workload({
       settings: { enable_user_namespaces: set },

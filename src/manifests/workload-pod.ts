@@ -50,7 +50,8 @@ export function workloadPodTemplate(pair: PairProps): PodTemplate {
     settings.workload_affinity,
     generation.foreignAffinity,
   );
-  const hostUsers = (sandbox.userNamespaces ?? settings.enable_user_namespaces) ? false : undefined;
+  // A caller may ask for one, but not out of the operator's.
+  const hostUsers = settings.enable_user_namespaces || sandbox.userNamespaces ? false : undefined;
   return {
     metadata: {
       labels: { ...sandbox.labels, ...settings.workload_labels, ...labelsOf("workloadPod", pair) },
