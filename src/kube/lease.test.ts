@@ -1,14 +1,23 @@
+import { once } from "node:events";
+import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { answer, refuse, ScriptedServer } from "./_scripted-server.ts";
 import { createKubeClient } from "./client.ts";
-import { holdLease } from "./lease.ts";
+import { holdLease, type LeaseOptions } from "./lease.ts";
 import type { Lease } from "./resources.ts";
 import type { KubeClient, Live } from "./types.ts";
 
 /** A server that keeps one Lease, with the API server's rules for creating and patching. */
 async function leaseServer() {
-  const state: { lease: Live<Lease> | undefined; down: boolean } = { lease: undefined, down: false };
-  const server = await ScriptedServer.start((request, response) => {
+  const state = {
+    lease: undefined as Live<Lease> | undefined,
+    down: false,
+    /** Reads that are still to fail. */
+    failingReads: 0,
+    /** Between a creation and its answer. */
+    afterCreate: async (_clientLeft: Promise<unknown>): Promise<void> => undefined,
+  };
+  const server = await ScriptedServer.start(async (request, response) => {
     const { lease } = state;
     const body = request.body as Lease & { metadata: { resourceVersion?: string } };
     const meta = { name: "l", uid: "u", resourceVersion: String(Number(lease?.metadata.resourceVersion ?? 0) + 1) };
@@ -16,7 +25,11 @@ async function leaseServer() {
     if (request.method === "POST") {
       if (lease) return refuse(409, "AlreadyExists", "there is one")(request, response);
       state.lease = { spec: body.spec ?? {}, metadata: meta };
+      await state.afterCreate(once(response, "close"));
     } else {
+      if (request.method === "GET" && state.failingReads-- > 0) {
+        return refuse(500, "InternalError", "etcd has no leader")(request, response);
+      }
       if (!lease) return refuse(404, "NotFound", "none")(request, response);
       if (request.method === "PATCH") {
         if (body.metadata.resourceVersion !== lease.metadata.resourceVersion) {
@@ -46,8 +59,8 @@ async function leaseServer() {
   };
 }
 
-const hold = (client: KubeClient, identity: string, signal?: AbortSignal) =>
-  holdLease({ client, namespace: "ns", name: "l", identity, durationSeconds: 0.3, ...(signal && { signal }) });
+const hold = (client: KubeClient, identity: string, options: Partial<LeaseOptions> = {}) =>
+  holdLease({ client, namespace: "ns", name: "l", identity, durationSeconds: 0.3, ...options });
 
 const aborted = (signal: AbortSignal) => expect.poll(() => signal.aborted, { timeout: 5000 }).toBe(true);
 
@@ -76,7 +89,9 @@ describe("a lease", () => {
     await using s = await leaseServer();
     const mine = await hold(s.client, "me");
     const abort = new AbortController();
-    const refused = expect(hold(s.client, "you", abort.signal)).rejects.toMatchObject({ code: "cancelled" });
+    const refused = expect(hold(s.client, "you", { signal: abort.signal })).rejects.toMatchObject({
+      code: "cancelled",
+    });
     const first = s.state.lease?.metadata.resourceVersion;
     await expect.poll(() => Number(s.state.lease?.metadata.resourceVersion) - Number(first)).toBeGreaterThan(5);
     abort.abort();
@@ -103,6 +118,43 @@ describe("a lease", () => {
     await aborted(mine.lost);
     s.state.down = false;
     await mine.release();
+  });
+
+  test("is not held by a write whose answer came when another could have it", async () => {
+    await using s = await leaseServer();
+    s.state.afterCreate = async (clientLeft) => {
+      const first = await Promise.race([clientLeft, delay(600, "another")]);
+      if (first === "another") s.touch({ holderIdentity: "you", leaseDurationSeconds: 1 });
+    };
+    await using _ = await hold(s.client, "me");
+    expect(s.holder()).toBe("me");
+  });
+
+  test("is held no longer than its time, counted from before the write that took it", async () => {
+    await using s = await leaseServer();
+    let heldWhenOver: Promise<boolean> | undefined;
+    s.state.afterCreate = async () => {
+      heldWhenOver = delay(1000).then(() => !mine.lost.aborted);
+      await delay(400);
+      s.state.down = true;
+    };
+    const mine = await hold(s.client, "me", { durationSeconds: 1 });
+    expect(mine.lost.aborted).toBe(false);
+    expect(await heldWhenOver).toBe(false);
+    s.state.down = false;
+    await mine.release();
+  });
+
+  test("is not lost by a failure to read who wrote it, which is told", async () => {
+    await using s = await leaseServer();
+    const told: unknown[] = [];
+    await using mine = await hold(s.client, "me", { durationSeconds: 1, onError: (error) => told.push(error) });
+    s.state.failingReads = 1;
+    s.touch({});
+    const touched = s.state.lease?.spec?.renewTime;
+    await expect.poll(() => s.state.lease?.spec?.renewTime).not.toBe(touched);
+    expect(mine.lost.aborted).toBe(false);
+    expect(told).toContainEqual(expect.objectContaining({ message: expect.stringContaining("etcd has no leader") }));
   });
 
   test("survives somebody else's write that leaves the holder alone", async () => {

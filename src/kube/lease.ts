@@ -27,6 +27,12 @@ export interface HeldLease {
 }
 
 /**
+ * The part of a lease's time for which its holder counts on it. It counts from before its write was sent, the others from after that was
+ * applied; the rest is for timers that fire late.
+ */
+const countedOn = 0.8;
+
+/**
  * Waits until this process holds a coordination Lease, and keeps it. Another holder's time is measured from when we saw
  * its last renewal, so that clocks need not agree.
  *
@@ -34,11 +40,12 @@ export interface HeldLease {
  */
 export async function holdLease(options: LeaseOptions): Promise<HeldLease> {
   const durationMs = (options.durationSeconds ?? 15) * 1000;
-  let lease = await acquire(options, durationMs);
+  const taken = await acquire(options, durationMs);
+  let { lease } = taken;
   const stop = new AbortController();
   const lost = new AbortController();
   const signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
-  const renewing = renew(options, durationMs, lease, signal, (renewed) => {
+  const renewing = renew(options, durationMs, taken, signal, (renewed) => {
     lease = renewed;
   }).finally(() => lost.abort());
   const release = async (): Promise<void> => {
@@ -54,24 +61,34 @@ export async function holdLease(options: LeaseOptions): Promise<HeldLease> {
   return { lost: lost.signal, release, [Symbol.asyncDispose]: release };
 }
 
-async function acquire(options: LeaseOptions, durationMs: number): Promise<Live<Lease>> {
+/** A lease that was taken by a write. */
+interface Taken {
+  readonly lease: Live<Lease>;
+  /** When that write was sent, by `performance.now()`: the server may have applied it right then, however late it answered. */
+  readonly since: number;
+}
+
+async function acquire(options: LeaseOptions, durationMs: number): Promise<Taken> {
   let seen = { renewTime: "", holder: "", at: 0 };
   for (;;) {
     if (options.signal?.aborted) throw new OpenShellError("cancelled", `stopped waiting for lease ${options.name}`);
     try {
       const lease = await options.client.find(leases, options.namespace, options.name);
-      if (lease === undefined) return await create(options, durationMs);
+      const since = performance.now();
+      const deadlineMs = durationMs * countedOn;
+      if (lease === undefined) return { lease: await create(options, durationMs, deadlineMs), since };
       const { holderIdentity: holder = "", renewTime = "", leaseTransitions = 0 } = lease.spec ?? {};
       if (renewTime !== seen.renewTime || holder !== seen.holder) seen = { renewTime, holder, at: performance.now() };
       const heldMs = (lease.spec?.leaseDurationSeconds ?? 0) * 1000;
       if (holder === "" || holder === options.identity || performance.now() - seen.at > heldMs) {
-        return await write(options, lease, {
+        const spec = {
           holderIdentity: options.identity,
           leaseDurationSeconds: Math.ceil(durationMs / 1000),
           acquireTime: microTime(),
           renewTime: microTime(),
           leaseTransitions: holder === options.identity ? leaseTransitions : leaseTransitions + 1,
-        });
+        };
+        return { lease: await write(options, lease, spec, deadlineMs), since };
       }
     } catch (error) {
       if (!isConflict(error) && !isAlreadyExists(error)) options.onError?.(error);
@@ -84,23 +101,22 @@ async function acquire(options: LeaseOptions, durationMs: number): Promise<Live<
 async function renew(
   options: LeaseOptions,
   durationMs: number,
-  acquired: Live<Lease>,
+  taken: Taken,
   signal: AbortSignal,
   onRenewed: (lease: Live<Lease>) => void,
 ): Promise<void> {
-  let lease = acquired;
-  let renewedAt = performance.now();
-  let waitMs = durationMs / 3;
-  for (;;) {
-    await pause(waitMs, signal);
-    if (signal.aborted) return;
-    // A call that is under way at the end of our time must not let us believe that we still hold it.
-    const leftMs = renewedAt + durationMs * 0.8 - performance.now();
-    if (leftMs <= 0) return;
+  let { lease, since } = taken;
+  const leftMs = (): number => since + durationMs * countedOn - performance.now();
+  let waitMs = Math.max(0, since + durationMs / 3 - performance.now());
+  while (leftMs() > 0) {
+    await pause(Math.min(waitMs, leftMs()), signal);
+    const deadlineMs = leftMs();
+    if (signal.aborted || deadlineMs <= 0) return;
     const startedAt = performance.now();
     try {
-      lease = await write(options, lease, { renewTime: microTime() }, leftMs);
-      renewedAt = startedAt;
+      // A call that is under way at the end of our time must not let us believe that we still hold it.
+      lease = await write(options, lease, { renewTime: microTime() }, deadlineMs);
+      since = startedAt;
       waitMs = durationMs / 3;
       onRenewed(lease);
     } catch (error) {
@@ -109,28 +125,30 @@ async function renew(
       if (isNotFound(error)) return;
       if (!isConflict(error)) continue;
       // Somebody wrote a label, or took it.
-      const findMs = Math.max(1, renewedAt + durationMs * 0.8 - performance.now());
-      const current = await options.client
-        .find(leases, options.namespace, options.name, { deadlineMs: findMs })
-        .catch(() => undefined);
-      if (current?.spec?.holderIdentity !== options.identity) return;
-      lease = current;
+      try {
+        const current = await options.client.find(leases, options.namespace, options.name, {
+          deadlineMs: Math.max(1, leftMs()),
+        });
+        if (current?.spec?.holderIdentity !== options.identity) return;
+        lease = current;
+      } catch (unread) {
+        options.onError?.(unread);
+      }
     }
   }
 }
 
-async function create(options: LeaseOptions, durationMs: number): Promise<Live<Lease>> {
+async function create(options: LeaseOptions, durationMs: number, deadlineMs: number): Promise<Live<Lease>> {
   const time = microTime();
-  return await options.client.create(leases, options.namespace, {
-    metadata: { name: options.name },
-    spec: {
-      holderIdentity: options.identity,
-      leaseDurationSeconds: Math.ceil(durationMs / 1000),
-      acquireTime: time,
-      renewTime: time,
-      leaseTransitions: 0,
-    },
-  });
+  const spec = {
+    holderIdentity: options.identity,
+    leaseDurationSeconds: Math.ceil(durationMs / 1000),
+    acquireTime: time,
+    renewTime: time,
+    leaseTransitions: 0,
+  };
+  const body = { metadata: { name: options.name }, spec };
+  return await options.client.create(leases, options.namespace, body, { deadlineMs });
 }
 
 function write(
