@@ -82,6 +82,21 @@ describe("what others wrote", () => {
     });
   });
 
+  test("what others demand of a node stays apart from what operators demand, however often either is changed", () => {
+    const demand = (key: string, value: string) => ({ key, operator: "In", values: [value] });
+    const affinity = (...terms: object[]): Affinity => ({ nodeAffinity: { [required]: { nodeSelectorTerms: terms } } });
+    const pools = (...names: string[]) =>
+      affinity(...names.map((name) => ({ matchExpressions: [demand("pool", name)] })));
+    const others = affinity({ matchExpressions: [demand("zone", "z1")], matchFields: [demand("metadata.name", "n")] });
+    // What a start renders is what the next one finds.
+    let foreign = others;
+    for (const operators of [pools("a"), pools("b", "c"), pools("d")]) {
+      const actual = affinityOf("workload", "off", "g", operators, foreign);
+      foreign = foreignAffinity(actual, operators);
+      expect(foreign).toEqual(others);
+    }
+  });
+
   test("an operator's former term is not foreign, whatever the order of its keys", () => {
     const reordered: Affinity = {
       nodeAffinity: {

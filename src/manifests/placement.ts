@@ -71,27 +71,44 @@ export function mergeAffinity(left: Affinity, right: Affinity): Affinity {
 }
 
 /**
- * What somebody else added to the affinity that we rendered: terms we did not write, without those that select on a pair id, which are
- * an earlier generation's.
+ * What somebody else added to the affinity that operators set: terms that are not theirs, without those that select on a pair id, which are
+ * an earlier generation's. Of a required node term, which is operators' and others' combined, it is the others' part.
  */
-export function foreignAffinity(actual: Affinity | undefined, rendered: Affinity | undefined): Affinity {
+export function foreignAffinity(actual: Affinity | undefined, operators: Affinity | undefined): Affinity {
   const foreign: Record<string, Json> = {};
   for (const kind of kinds) {
     const there = (actual?.[kind] ?? {}) as Json;
-    const ours = (rendered?.[kind] ?? {}) as Json;
+    const ours = (operators?.[kind] ?? {}) as Json;
     const kept: Json = {};
     for (const list of [required, preferred]) {
-      const own = termsOf(kind, list, ours[list]).map(canonical);
-      const terms = termsOf(kind, list, there[list]).filter((term) => {
-        const text = canonical(term);
-        return !own.includes(text) && !text.includes(JSON.stringify(labels.pairId));
-      });
+      const own = termsOf(kind, list, ours[list]);
+      const isCombined = kind === "nodeAffinity" && list === required;
+      const terms = isCombined
+        ? distinct(termsOf(kind, list, there[list]).flatMap((term) => othersPart(term, own)))
+        : termsOf(kind, list, there[list]).filter((term) => isOthers(term, own));
       if (terms.length === 0) continue;
-      kept[list] = kind === "nodeAffinity" && list === required ? { nodeSelectorTerms: terms } : terms;
+      kept[list] = isCombined ? { nodeSelectorTerms: terms } : terms;
     }
     if (Object.keys(kept).length > 0) foreign[kind] = kept;
   }
   return foreign as Affinity;
+}
+
+function isOthers(term: Json, own: readonly Json[]): boolean {
+  const text = canonical(term);
+  return !own.some((one) => canonical(one) === text) && !text.includes(JSON.stringify(labels.pairId));
+}
+
+/** What a required node term demands beside the operators' term that is in it; nothing when it is theirs alone. */
+function othersPart(term: Json, own: readonly Json[]): Json[] {
+  const demands = (one: Json) =>
+    nodeTermLists.flatMap((key) => listOf(one[key]).map((each) => `${key} ${canonical(each)}`));
+  const theirs = demands(term);
+  const inIt = own.find((one) => demands(one).every((each) => theirs.includes(each)));
+  if (inIt === undefined) return [term];
+  const operators = new Set(demands(inIt));
+  const rest = nodeTermOf((key) => listOf(term[key]).filter((each) => !operators.has(`${key} ${canonical(each)}`)));
+  return Object.keys(rest).length === 0 ? [] : [rest];
 }
 
 /** Operators' tolerations first, then the pair's own, without a second one for a taint that is tolerated already. */
@@ -109,13 +126,17 @@ export function supervisorTolerations(operator: readonly Toleration[]): Tolerati
 }
 
 function combineNodeTerms(left: Json, right: Json): Json[] {
-  const combine = (a: Json, b: Json): Json =>
-    Object.fromEntries(
-      ["matchExpressions", "matchFields"]
-        .map((key) => [key, distinct([...listOf(a[key]), ...listOf(b[key])])] as const)
-        .filter(([, list]) => list.length > 0),
-    );
+  const combine = (a: Json, b: Json) => nodeTermOf((key) => distinct([...listOf(a[key]), ...listOf(b[key])]));
   return listOf(left.nodeSelectorTerms).flatMap((a) => listOf(right.nodeSelectorTerms).map((b) => combine(a, b)));
+}
+
+const nodeTermLists = ["matchExpressions", "matchFields"] as const;
+
+/** A node term of these demands, without the lists that are empty. */
+function nodeTermOf(demands: (list: (typeof nodeTermLists)[number]) => Json[]): Json {
+  return Object.fromEntries(
+    nodeTermLists.map((key) => [key, demands(key)] as const).filter(([, list]) => list.length > 0),
+  );
 }
 
 function distinct(terms: readonly Json[]): Json[] {
