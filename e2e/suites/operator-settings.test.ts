@@ -290,7 +290,7 @@ describe("what a caller asks for beside it", () => {
       { annotations: { "k8s.v1.cni.cncf.io/networks": "office" } },
       "template.annotations.k8s.v1.cni.cncf.io/networks: changes how a node runs the Pod",
     ],
-    ["root", { user: "0" }, "policy.process.run_as_user: 0 is not between 1 and 4294967294"],
+    ["root", { user: "0" }, "policy.process.run_as_user: 0 is not between 1 and 2147483647"],
   ])("is refused before anything is made, by its path, when it is %s", async (_what, refused, sentence) => {
     const name = randomName();
     const error = await sandboxOf(suite, refused, name).catch((thrown: unknown) => thrown);

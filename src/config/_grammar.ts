@@ -8,7 +8,7 @@ export const dnsLabel = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
 const dnsSubdomain = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
 const labelName = /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/;
 const imageReference =
-  /^[a-z0-9][-a-z0-9.]*(:\d+)?(\/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@sha256:[0-9a-f]{64})?$/;
+  /^([a-z0-9][-a-z0-9.]*(:\d+)?\/)?[a-z0-9]+([._-]+[a-z0-9]+)*(\/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@sha256:[0-9a-f]{64})?$/;
 
 /** Label and annotation prefixes that only OpenShell and the Agent Sandbox controller write. */
 export const reservedPrefixes = ["openshell.ai/", "internal.openshell.ai/", "agents.x-k8s.io/"] as const;
@@ -185,6 +185,16 @@ export const extendedResource = () =>
     error: extendedName,
   });
 
+const resourceKey =
+  /^(cpu|memory|ephemeral-storage|hugepages-\d+[KMG]i|[a-z0-9]([-a-z0-9.]*[a-z0-9])?\/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)$/;
+
+/** What a container may ask for: one of Kubernetes' own resources, or an extended one with its domain. */
+export const resourceName = () =>
+  z.string().regex(resourceKey, {
+    error:
+      'cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or an extended resource such as "nvidia.com/gpu"',
+  });
+
 /** Labels with any key, such as those of a node. */
 export const anyLabels = () => z.record(qualifiedName, labelValue);
 
@@ -199,13 +209,3 @@ export const toleration = () =>
       tolerationSeconds: z.int().optional(),
     })
     .meta({ description: "A toleration of the Pod spec, in Kubernetes' own field names." });
-
-/** A Kubernetes affinity; what is below the three kinds is checked by the API server. */
-export const affinity = () =>
-  z
-    .strictObject({
-      nodeAffinity: z.record(z.string(), z.unknown()).optional(),
-      podAffinity: z.record(z.string(), z.unknown()).optional(),
-      podAntiAffinity: z.record(z.string(), z.unknown()).optional(),
-    })
-    .meta({ description: "An affinity of the Pod spec, in Kubernetes' own field names." });

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { removableQuantity } from "./_grammar.ts";
+import { removableQuantity, resourceName } from "./_grammar.ts";
 import { setting } from "./_setting.ts";
 import { compareQuantities, isQuantity } from "./quantity.ts";
 
@@ -37,10 +37,9 @@ export function mergeQuantities(
 
 /** The schema of a `*_resources` table. */
 export function resources(defaults: Resources, options: { readonly minimumMemoryLimit?: string } = {}) {
-  const key = z.string().min(1);
   const part = (name: "requests" | "limits") =>
     z
-      .record(key, removableQuantity())
+      .record(resourceName(), removableQuantity())
       .transform((given) => mergeQuantities(defaults[name], given))
       .prefault({});
   return z

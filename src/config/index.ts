@@ -8,6 +8,7 @@ export {
   type ReservedKeys,
   reservedKeys,
   reservedPrefixes,
+  resourceName,
   splitBindAddress,
   toleration,
 } from "./_grammar.ts";
@@ -18,7 +19,7 @@ export { isDuration, parseDuration } from "./duration.ts";
 export { type GatewaySettings, gatewaySchema } from "./gateway.ts";
 export type { OidcSettings } from "./gateway-oidc.ts";
 export { gatewayConfigSchema, type JsonSchema, jsonSchemaOf } from "./json-schema.ts";
-export { defaultRegistry, type KubernetesSettings, kubernetesSchema } from "./kubernetes.ts";
+export { defaultRegistry, greatestId, type KubernetesSettings, kubernetesSchema } from "./kubernetes.ts";
 export { nearest } from "./nearest.ts";
 export { parseSettings, type SettingOverride, type SettingsErrorReason, type SettingsPurpose } from "./parse.ts";
 export { compareQuantities, isQuantity, parseQuantity, positiveQuantityPattern, quantityPattern } from "./quantity.ts";

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import packageJson from "../../package.json" with { type: "json" };
+import { affinity } from "./_affinity.ts";
 import {
-  affinity,
   annotations,
   anyLabels,
   dnsLabelName,
@@ -41,7 +41,9 @@ const pullPolicy = () =>
     .transform((given) => pullPolicies[given] ?? "")
     .prefault("");
 
-const id = () => z.int().min(1).max(4_294_967_294);
+/** What Kubernetes takes for a user or a group. */
+export const greatestId = 2_147_483_647;
+const id = () => z.int().min(1).max(greatestId);
 const names = () => z.array(objectName());
 const allowList = () => z.array(z.union([z.literal("*"), objectName()])).default(["*"]);
 

@@ -59,6 +59,15 @@ describe("reading gateway.toml", () => {
   });
 
   it.each([
+    "my_app:dev",
+    "team/my__app",
+    "localhost:5000/a-b/c_d:1",
+    `registry.example.com/x@sha256:${"a".repeat(64)}`,
+  ])("takes the image %j", (image) => {
+    expect(parseSettings(driver(`default_image = "${image}"`), "x", "render").kubernetes.default_image).toBe(image);
+  });
+
+  it.each([
     ["if_not_present", "IfNotPresent"],
     ["always", "Always"],
     ["Never", "Never"],
@@ -127,6 +136,19 @@ describe("a wrong setting", () => {
     ["namespace = 5", "namespace (line 4): expected text in quotes, found 5"],
     ["sandbox_uid = 1.5", "sandbox_uid (line 4): expected a whole number, found 1.5"],
     ["sandbox_uid = 0", "sandbox_uid (line 4): expected a number of at least 1, found 0"],
+    ["sandbox_uid = 2147483648", "sandbox_uid (line 4): expected a number of at most 2147483647, found 2147483648"],
+    [
+      'workload_resources = { requests = { cpus = "1" } }',
+      'workload_resources.requests.cpus (line 4): expected cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or an extended resource such as "nvidia.com/gpu"',
+    ],
+    [
+      "workload_affinity = { nodeAffinity = { requiredDuringSchedulingIgnoredDuringExecutions = {} } }",
+      "workload_affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecutions (line 4): is unknown; did you mean requiredDuringSchedulingIgnoredDuringExecution?",
+    ],
+    [
+      'supervisor_affinity = { podAntiAffinity = { requiredDuringSchedulingIgnoredDuringExecution = [{ topologyKey = "zone", matchLabelKeys = ["x"] }] } }',
+      "supervisor_affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].matchLabelKeys (line 4): is unknown; known here: labelSelector, namespaces, namespaceSelector, topologyKey",
+    ],
     ["image_pull_secrets = {}", "image_pull_secrets (line 4): expected an array, found {}"],
     ["supervisor_labels = []", "supervisor_labels (line 4): expected a table, found []"],
     [

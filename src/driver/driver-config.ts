@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { type FieldViolation, OpenShellError } from "../common/errors.ts";
-import { nearest, positiveQuantityPattern } from "../config/index.ts";
+import { nearest, positiveQuantityPattern, resourceName } from "../config/index.ts";
 import type { Toleration } from "../manifests/index.ts";
 
 /** What a caller may say in `driver_config`, where the operator allows it. Keys are snake_case; anything else is refused by its path. */
@@ -19,7 +19,7 @@ const quantity = z
   .refine((text) => positiveQuantityPattern.test(text), {
     error: 'a quantity above zero such as "500m", "2" or "4Gi"; leave it out for the operator\'s default',
   });
-const quantities = z.record(z.string().min(1), quantity);
+const quantities = z.record(resourceName(), quantity);
 const objectName = z
   .string()
   .regex(/^$|^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/, { error: "the name of a Kubernetes object, or empty" });

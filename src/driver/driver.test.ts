@@ -429,6 +429,34 @@ describe("refusals", () => {
   });
 });
 
+describe("an operator who allows less than when a sandbox was made", () => {
+  const labelled = { ...asked, spec: { template: { labels: { team: "a" } } } };
+
+  test("is obeyed at the next start, not before; and it starts when that is allowed again", async () => {
+    const cluster = new FakeCluster();
+    const open = testSettings({ allowed_pod_labels: ["team"] });
+    const first = await driverOn(cluster, open);
+    await during(cluster, first.driver, first.client.createSandbox({ sandbox: labelled }));
+    await first.driver.stop();
+
+    const closed = await driverOn(cluster, testSettings());
+    expect(await reasonsOf(closed.client)).toEqual(ready);
+    await during(cluster, closed.driver, closed.client.stopSandbox({ sandboxId: testSandboxId }));
+    const refused = closed.client.startSandbox({ sandboxId: testSandboxId });
+    await expect(during(cluster, closed.driver, refused)).rejects.toMatchObject({
+      code: "failed-precondition",
+      message: "template.labels.team: is not among this gateway's allowed_pod_labels (none)",
+      details: { reason: "NoLongerAllowed" },
+    });
+    expect(cluster.all("pods")).toEqual([]);
+    await closed.driver.stop();
+
+    const again = await driverOn(cluster, open);
+    await during(cluster, again.driver, again.client.startSandbox({ sandboxId: testSandboxId }));
+    expect(await reasonsOf(again.client)).toEqual(ready);
+  });
+});
+
 describe("callers that overlap", () => {
   test("ten starts are one generation", async () => {
     const cluster = new FakeCluster();

@@ -1,6 +1,7 @@
-import { type FieldViolation, OpenShellError } from "../common/errors.ts";
+import { type ErrorCode, type FieldViolation, OpenShellError } from "../common/errors.ts";
 import {
   compareQuantities,
+  greatestId,
   type KubernetesSettings,
   kubernetesSchema,
   matchesKey,
@@ -108,6 +109,29 @@ export function sandboxSpecOf(
     gid,
     logLevel,
   };
+}
+
+/**
+ * What the operator allows today, asked of a sandbox that was made when more was allowed.
+ *
+ * @throws failed-precondition with everything that is not allowed any more
+ */
+export function checkStillAllowed(sandbox: SandboxSpec, settings: KubernetesSettings): void {
+  const problems = new Problems();
+  const { runtimeClassName, priorityClassName, nodeSelector, tolerations, labels, annotations } = sandbox;
+  const classes = settings.allowed_runtime_class_names;
+  allowed("RuntimeClass", runtimeClassName, classes, "template.runtime_class_name", problems);
+  const priorities = settings.allowed_priority_class_names;
+  allowed("PriorityClass", priorityClassName, priorities, `${ofPod}.priority_class_name`, problems);
+  allowedKeys("template.labels", labels, "allowed_pod_labels", settings, problems);
+  allowedKeys("template.annotations", annotations, "allowed_pod_annotations", settings, problems);
+  const isPlaced = Object.keys(nodeSelector).length > 0 || tolerations.length > 0 || priorityClassName !== "";
+  problems.check(
+    settings.allow_driver_config || !isPlaced,
+    ofPod,
+    "driver_config is not allowed (allow_driver_config)",
+  );
+  problems.throwIfAny("failed-precondition", "NoLongerAllowed");
 }
 
 function driverConfigOf(
@@ -234,9 +258,9 @@ function identityOf(
     ["run_as_group", gid],
   ] as const) {
     problems.check(
-      id >= 1 && id <= 4_294_967_294,
+      id >= 1 && id <= greatestId,
       `policy.process.${field}`,
-      `${id} is not between 1 and 4294967294; root is refused`,
+      `${id} is not between 1 and ${greatestId}; root is refused`,
     );
   }
   return { uid, gid };
@@ -273,10 +297,10 @@ class Problems {
     return value as T;
   }
 
-  throwIfAny(): void {
+  throwIfAny(code: ErrorCode = "invalid-argument", reason = "InvalidSandbox"): void {
     if (!this.any) return;
     const text = this.#violations.map(({ field, description }) => `${field}: ${description}`).join("; ");
-    throw new OpenShellError("invalid-argument", text, { reason: "InvalidSandbox", violations: this.#violations });
+    throw new OpenShellError(code, text, { reason, violations: this.#violations });
   }
 }
 

@@ -15,7 +15,7 @@ import type { Hub } from "./hub.ts";
 import { masterKidOf } from "./identity.ts";
 import { isEnding, isGated, isGoing, isTerminal, type Observed, sandboxIdOf } from "./observed.ts";
 import { type GenerationRecord, generationIdFor } from "./record.ts";
-import { sandboxSpecOf } from "./request.ts";
+import { checkStillAllowed, sandboxSpecOf } from "./request.ts";
 import type { DriverOptions, Running } from "./types.ts";
 
 export interface ServiceOptions {
@@ -169,6 +169,7 @@ export function computeDriver({
       const id = generationIdFor(known.sandbox.id, request.generationId);
       // A retry of a start that failed after the CR ran is a new generation all the same: Secrets and Pods of an id are made once.
       const generationId = id === known.generation.id ? generationIdFor(known.sandbox.id, "") : id;
+      checkStillAllowed(known.sandbox, options.settings);
       checkClasses(known.sandbox, options, running());
       const actual = resource?.spec.podTemplate.spec.affinity as unknown as Affinity | undefined;
       const started = await reconciler.startGeneration(

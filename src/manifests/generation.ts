@@ -57,7 +57,11 @@ export interface GatewayFacts {
 /** A Kubernetes toleration. */
 export type Toleration = KubernetesSettings["workload_tolerations"][number];
 /** A Kubernetes affinity in its own field names. */
-export type Affinity = KubernetesSettings["workload_affinity"];
+export interface Affinity {
+  readonly nodeAffinity?: Readonly<Record<string, unknown>> | undefined;
+  readonly podAffinity?: Readonly<Record<string, unknown>> | undefined;
+  readonly podAntiAffinity?: Readonly<Record<string, unknown>> | undefined;
+}
 export type ResourceQuantities = KubernetesSettings["workload_resources"];
 
 /** What a caller asked for, checked and normalised. It holds nothing secret: it is kept on the CR. */
