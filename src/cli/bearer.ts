@@ -118,6 +118,10 @@ async function renewed(
   } else {
     throw over();
   }
+  // Another client, which knows no lock, may have logged out meanwhile, or somebody else in.
+  const found = await directory.token(name);
+  if (found === undefined || !isOf(found, client)) throw over();
+  if (found.access_token !== current.access_token) return found;
   await directory.storeToken(name, next);
   return next;
 }

@@ -1,12 +1,13 @@
 /** The gateways a user knows: files below `<cfg>/openshell`, shared with the Python SDK and other clients. */
 import { createPrivateKey, randomUUID, X509Certificate } from "node:crypto";
-import { mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
+import { mkdir, open, readdir, readFile, rename, rm } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
 import { sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { sameIssuer } from "../common/oidc-discovery.ts";
+import { tryLock } from "./lock.ts";
 import { isLoopback } from "./loopback.ts";
 import { type OidcClient, type StoredToken, tokenSchema } from "./oidc-login.ts";
 
@@ -144,13 +145,7 @@ export class GatewayDirectory {
   async get(name: string): Promise<KnownGateway> {
     const found = await this.find(name);
     if (found !== undefined) return found;
-    const others = (await this.list()).map((one) => one.name);
-    throw new OpenShellError(
-      "not-found",
-      others.length === 0
-        ? `there is no gateway "${name}": add it with "openshell gateway add ${name} --endpoint https://HOST:PORT …"`
-        : `there is no gateway "${name}"; known are ${others.join(", ")}`,
-    );
+    throw await this.#missing(name);
   }
 
   /** The name in `active_gateway`, or undefined. */
@@ -203,8 +198,10 @@ export class GatewayDirectory {
     if (oidc?.issuer !== undefined && !(await this.#isUsersProvider(name, oidc.issuer))) {
       for (const file of [tokenFile, oidcAuthorityFile]) await rm(join(directory, file), { force: true });
     }
+    await written(mkdir(directory, { recursive: true, mode: 0o700 }));
     if (authority !== undefined) await writeWhole(join(directory, oidcAuthorityFile), authority);
     if (certificates !== undefined) {
+      await written(mkdir(join(directory, "mtls"), { recursive: true, mode: 0o700 }));
       for (const [key, file] of Object.entries(certificateFiles)) {
         const pem = certificates[key as keyof GatewayCertificates];
         if (pem === undefined) await rm(join(directory, "mtls", file), { force: true });
@@ -245,26 +242,34 @@ export class GatewayDirectory {
     }
   }
 
+  /**
+   * For who holds `lockToken`.
+   * @throws not-found when the gateway was removed meanwhile
+   */
   async storeToken(name: string, token: StoredToken): Promise<void> {
-    await writeWhole(join(this.#directoryOf(name), tokenFile), `${JSON.stringify(token, null, 2)}\n`);
+    const path = join(this.#directoryOf(name), tokenFile);
+    await this.#inPlace(name, writeWhole(path, `${JSON.stringify(token, null, 2)}\n`));
   }
 
   /**
-   * One at a time renews a login: providers that exchange refresh tokens end the login when one is shown twice. Whoever comes in has to look
-   * again whether there is still something to renew. A lock that is older than a renewal can be is of a process that is gone.
+   * One at a time changes a login: providers that exchange refresh tokens end the login when one is shown twice, and a renewal that began before
+   * a logout would undo it. Whoever comes in has to look again what there is. A lock that is older than a renewal can be is of a process that
+   * is gone.
+   * @throws not-found when there is no such gateway, any more or at all
    */
   async lockToken(name: string, signal: AbortSignal): Promise<AsyncDisposable> {
     const path = join(this.#directoryOf(name), tokenLock);
-    while (!(await madeAlone(path))) {
-      const made = await ifThere(stat(path));
-      if (made !== undefined && Date.now() - made.mtimeMs > tokenLockMs)
-        await rm(path, { recursive: true, force: true });
-      else await sleep(20 + 30 * Math.random(), signal);
+    for (;;) {
+      const lock = await this.#inPlace(name, tryLock(path, tokenLockMs));
+      if (lock !== undefined) return lock;
+      await sleep(20 + 30 * Math.random(), signal);
     }
-    return { [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
   }
 
-  /** @returns whether there was one */
+  /**
+   * For who holds `lockToken`.
+   * @returns whether there was one
+   */
   async removeToken(name: string): Promise<boolean> {
     const path = join(this.#directoryOf(name), tokenFile);
     const was = (await ifThere(readFile(path))) !== undefined;
@@ -272,11 +277,33 @@ export class GatewayDirectory {
     return was;
   }
 
-  /** Forgets a gateway, and that it was the active one. */
-  async remove(name: string): Promise<void> {
+  /** Forgets a gateway, and that it was the active one. It goes in one step, with the lock that keeps a renewal of its login out. */
+  async remove(name: string, signal: AbortSignal): Promise<void> {
     await this.get(name);
-    await rm(this.#directoryOf(name), { recursive: true });
-    if ((await this.active()) === name) await rm(join(this.path, "active_gateway"));
+    await using _lock = await this.lockToken(name, signal);
+    const removed = join(this.path, "gateways", `.${randomUUID()}`);
+    await this.#inPlace(name, rename(this.#directoryOf(name), removed));
+    await written(rm(removed, { recursive: true }));
+    if ((await this.active()) === name) await rm(join(this.path, "active_gateway"), { force: true });
+  }
+
+  async #missing(name: string): Promise<OpenShellError> {
+    const others = (await this.list()).map((one) => one.name);
+    return new OpenShellError(
+      "not-found",
+      others.length === 0
+        ? `there is no gateway "${name}": add it with "openshell gateway add ${name} --endpoint https://HOST:PORT …"`
+        : `there is no gateway "${name}"; known are ${others.join(", ")}`,
+    );
+  }
+
+  /** What writes into a gateway's directory, and does not make it. */
+  async #inPlace<T>(name: string, writing: Promise<T>): Promise<T> {
+    try {
+      return await written(writing);
+    } catch (error) {
+      throw isMissing((error as OpenShellError).cause) ? await this.#missing(name) : error;
+    }
   }
 
   /** False too for a gateway whose files cannot be read, since it is being replaced. */
@@ -340,7 +367,6 @@ function parseMetadata(text: string, path: string): GatewayMetadata {
 async function writeWhole(path: string, text: string): Promise<void> {
   const temporary = `${path}.${randomUUID()}`;
   try {
-    await mkdir(join(path, ".."), { recursive: true, mode: 0o700 });
     const file = await open(temporary, "wx", 0o600);
     try {
       await file.writeFile(text);
@@ -351,33 +377,37 @@ async function writeWhole(path: string, text: string): Promise<void> {
     await rename(temporary, path);
   } catch (error) {
     await rm(temporary, { force: true }).catch(() => {});
-    throw new OpenShellError("failed-precondition", `cannot write the configuration: ${(error as Error).message}`, {
-      cause: error,
-    });
+    throw notWritten(error);
   }
 }
 
-/** Makes a directory; false when there is one, which then is somebody else's. */
-async function madeAlone(path: string): Promise<boolean> {
+async function written<T>(writing: Promise<T>): Promise<T> {
   try {
-    await mkdir(path, { mode: 0o700 });
-    return true;
+    return await writing;
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "EEXIST") return false;
-    throw new OpenShellError("failed-precondition", `cannot write the configuration: ${(error as Error).message}`, {
-      cause: error,
-    });
+    throw notWritten(error);
   }
+}
+
+function notWritten(error: unknown): OpenShellError {
+  if (error instanceof OpenShellError) return error;
+  return new OpenShellError("failed-precondition", `cannot write the configuration: ${(error as Error).message}`, {
+    cause: error,
+  });
 }
 
 async function ifThere<T>(reading: Promise<T>): Promise<T | undefined> {
   try {
     return await reading;
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === "ENOENT" || code === "ENOTDIR") return undefined;
+    if (isMissing(error)) return undefined;
     throw new OpenShellError("failed-precondition", `cannot read the configuration: ${(error as Error).message}`, {
       cause: error,
     });
   }
+}
+
+function isMissing(error: unknown): boolean {
+  const { code } = error as NodeJS.ErrnoException;
+  return code === "ENOENT" || code === "ENOTDIR";
 }

@@ -52,7 +52,7 @@ export async function useGateway(context: CommandContext, name: string): Promise
 }
 
 export async function removeGateway(context: CommandContext, name: string): Promise<void> {
-  await context.gateways.remove(name);
+  await context.gateways.remove(name, context.terminal.signal);
   await write(context.terminal.stdout, `Gateway ${name} removed.\n`);
 }
 
@@ -124,7 +124,10 @@ export async function logIn(context: CommandContext, name: string | undefined): 
   const token = secret
     ? await clientLogin(client, secret, terminal.signal)
     : await deviceLogin(client, (prompt) => askToLogIn(context, prompt), terminal.signal);
-  await gateways.storeToken(gateway.name, token);
+  {
+    await using _lock = await gateways.lockToken(gateway.name, terminal.signal);
+    await gateways.storeToken(gateway.name, token);
+  }
   await write(terminal.stdout, `Logged in to the gateway ${gateway.name}.\n`);
 }
 
@@ -133,12 +136,11 @@ function askToLogIn({ terminal }: CommandContext, { url, code }: DevicePrompt): 
 }
 
 export async function logOut(context: CommandContext, name: string | undefined): Promise<void> {
+  const { terminal, gateways } = context;
   const gateway = await chosen(context, name);
-  const was = await context.gateways.removeToken(gateway.name);
-  await write(
-    context.terminal.stdout,
-    `${was ? "Logged out of" : "There was no login to"} the gateway ${gateway.name}.\n`,
-  );
+  await using _lock = await gateways.lockToken(gateway.name, terminal.signal);
+  const was = await gateways.removeToken(gateway.name);
+  await write(terminal.stdout, `${was ? "Logged out of" : "There was no login to"} the gateway ${gateway.name}.\n`);
 }
 
 async function certificatesFrom(
