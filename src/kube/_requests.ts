@@ -13,6 +13,8 @@ export interface Call {
   readonly resource: string;
   readonly exchange: Omit<Exchange, "signal">;
   readonly options: CallOptions;
+  /** Made by `deadlineOf` for all requests of one call. @default one of its own by the options */
+  readonly deadline?: AbortSignal;
 }
 
 export interface RequestsOptions {
@@ -38,8 +40,8 @@ export class Requests {
     this.#options = options;
   }
 
-  /** The deadline of a call with these options, for calls that take several requests. */
-  signalOf(options: CallOptions): AbortSignal {
+  /** The deadline of a call with these options, for calls that take several requests. It aborts with their signal, too. */
+  deadlineOf(options: CallOptions): AbortSignal {
     return deadline(this.#deadlineMs(options), options.signal);
   }
 
@@ -55,7 +57,7 @@ export class Requests {
   /** @param limit bytes of the longest answer that is taken. @default 64 MiB */
   async text(call: Call, limit?: number): Promise<string> {
     const ms = this.#deadlineMs(call.options);
-    const signal = deadline(ms, call.options.signal);
+    const signal = call.deadline ?? deadline(ms, call.options.signal);
     try {
       for (let repeat = 0; ; repeat += 1) {
         try {

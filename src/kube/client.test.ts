@@ -231,6 +231,32 @@ describe("a list", () => {
       ["/api/v1/pods", "app=x", "more"],
     ]);
   });
+
+  const firstPage = answer(200, { metadata: { resourceVersion: "7", continue: "more" }, items: [] });
+
+  test.each([
+    ["first", []],
+    ["second", [firstPage]],
+  ])("whose %s page does not come ends at the deadline of the whole", async (_, pages) => {
+    await using c = await connect([...pages, silence]);
+    await expect(c.client.list(pods, "default", { deadlineMs: 250 })).rejects.toMatchObject({
+      code: "deadline-exceeded",
+      message: "cannot list pods default: no answer within 250 ms",
+    });
+  });
+
+  test("has one deadline for all its pages", async () => {
+    await using c = await connect(firstPage);
+    await expect(c.client.list(pods, "default", { deadlineMs: 250 })).rejects.toMatchObject({
+      code: "deadline-exceeded",
+    });
+  });
+
+  test("ends as cancelled by its signal", async () => {
+    const abort = new AbortController();
+    await using c = await connect([firstPage, () => abort.abort()]);
+    await expect(c.client.list(pods, "default", { signal: abort.signal })).rejects.toMatchObject({ code: "cancelled" });
+  });
 });
 
 describe("a watch", () => {

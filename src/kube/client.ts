@@ -121,7 +121,7 @@ class HttpKubeClient implements KubeClient {
     namespace: string | undefined,
     options: ListOptions = {},
   ): Promise<List<T>> {
-    const signal = this.#requests.signalOf(options);
+    const deadline = this.#requests.deadlineOf(options);
     const items: Live<T>[] = [];
     let next: string | undefined;
     for (;;) {
@@ -136,7 +136,8 @@ class HttpKubeClient implements KubeClient {
         text: `list ${describe(resource, namespace)}`,
         resource: resource.plural,
         exchange: { method: "GET", path },
-        options: { ...options, signal },
+        options,
+        deadline,
       })) as { items?: Live<T>[]; metadata?: { resourceVersion?: string; continue?: string } };
       // The items of a list carry neither apiVersion nor kind; those that a watch sends do.
       for (const item of page.items ?? []) items.push({ ...typeOf(resource), ...item });
