@@ -1,6 +1,6 @@
 /** The gateways a user knows: files below `<cfg>/openshell`, shared with the Python SDK and other clients. */
 import { createPrivateKey, randomUUID, X509Certificate } from "node:crypto";
-import { mkdir, open, readdir, readFile, rename, rm } from "node:fs/promises";
+import { mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
@@ -39,6 +39,12 @@ export interface GatewayCertificates {
 export interface KnownGateway {
   readonly name: string;
   readonly metadata: GatewayMetadata;
+}
+
+/** A gateway whose files cannot be read; `damage` names the file. */
+export interface DamagedGateway {
+  readonly name: string;
+  readonly damage: OpenShellError;
 }
 
 /** Where users of the contract's clients log in when no client is named. */
@@ -99,11 +105,13 @@ export function requireTlsForTokens({ url, host, tls }: Endpoint): void {
   );
 }
 
+const gatewayName = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
+
 /**
  * @throws invalid-argument for a name that is no plain directory name
  */
 export function checkGatewayName(name: string): string {
-  if (/^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/.test(name)) return name;
+  if (gatewayName.test(name)) return name;
   throw new OpenShellError(
     "invalid-argument",
     `"${name}" cannot be a gateway's name: use letters, digits, dots, dashes and underscores, at most 63, beginning with a letter or digit`,
@@ -118,22 +126,42 @@ export class GatewayDirectory {
     this.path = path;
   }
 
-  /** Sorted by name. A damaged one is an error, with the file named. */
-  async list(): Promise<KnownGateway[]> {
-    const names = await ifThere(readdir(join(this.path, "gateways"), { withFileTypes: true }));
+  /** Each sorted by name. */
+  async list(): Promise<{ readonly known: KnownGateway[]; readonly damaged: DamagedGateway[] }> {
     const known: KnownGateway[] = [];
-    for (const name of (names ?? [])
-      .filter((one) => one.isDirectory())
-      .map((one) => one.name)
-      .sort()) {
-      const found = await this.find(name);
-      if (found !== undefined) known.push(found);
+    const damaged: DamagedGateway[] = [];
+    for (const name of await this.names()) {
+      try {
+        const found = await this.find(name);
+        if (found !== undefined) known.push(found);
+      } catch (error) {
+        damaged.push({ name, damage: OpenShellError.from(error) });
+      }
     }
-    return known;
+    return { known, damaged };
+  }
+
+  /** Of the gateways that are there, damaged ones too; sorted. A directory that no gateway could be in is not ours. */
+  async names(): Promise<string[]> {
+    const entries = await ifThere(readdir(join(this.path, "gateways"), { withFileTypes: true }));
+    const names: string[] = [];
+    for (const entry of entries ?? []) {
+      if (entry.isDirectory() && (await this.has(entry.name))) names.push(entry.name);
+    }
+    return names.sort();
+  }
+
+  /** Whether there is such a gateway, be it a damaged one. */
+  async has(name: string): Promise<boolean> {
+    if (!gatewayName.test(name)) return false;
+    return stat(this.#metadataOf(name)).then(
+      () => true,
+      (error) => !isMissing(error),
+    );
   }
 
   async find(name: string): Promise<KnownGateway | undefined> {
-    const path = join(this.#directoryOf(name), "metadata.json");
+    const path = this.#metadataOf(name);
     const text = await ifThere(readFile(path, "utf8"));
     if (text === undefined) return undefined;
     return { name, metadata: parseMetadata(text, path) };
@@ -208,7 +236,7 @@ export class GatewayDirectory {
         else await writeWhole(join(directory, "mtls", file), pem);
       }
     }
-    await writeWhole(join(directory, "metadata.json"), `${JSON.stringify(metadata, null, 2)}\n`);
+    await writeWhole(this.#metadataOf(name), `${JSON.stringify(metadata, null, 2)}\n`);
   }
 
   /** How users of a gateway log in; undefined where they do not. Authorities: those stored for it, else the environment's. */
@@ -277,9 +305,9 @@ export class GatewayDirectory {
     return was;
   }
 
-  /** Forgets a gateway, and that it was the active one. It goes in one step, with the lock that keeps a renewal of its login out. */
+  /** Forgets a gateway, a damaged one too, and that it was the active one. It goes in one step, with the lock that keeps a renewal of its login out. */
   async remove(name: string, signal: AbortSignal): Promise<void> {
-    await this.get(name);
+    if (!(await this.has(checkGatewayName(name)))) throw await this.#missing(name);
     await using _lock = await this.lockToken(name, signal);
     const removed = join(this.path, "gateways", `.${randomUUID()}`);
     await this.#inPlace(name, rename(this.#directoryOf(name), removed));
@@ -288,7 +316,7 @@ export class GatewayDirectory {
   }
 
   async #missing(name: string): Promise<OpenShellError> {
-    const others = (await this.list()).map((one) => one.name);
+    const others = await this.names();
     return new OpenShellError(
       "not-found",
       others.length === 0
@@ -308,13 +336,16 @@ export class GatewayDirectory {
 
   /** False too for a gateway whose files cannot be read, since it is being replaced. */
   async #isUsersProvider(name: string, issuer: string): Promise<boolean> {
-    const text = await ifThere(readFile(join(this.#directoryOf(name), "metadata.json"), "utf8"));
-    if (text === undefined) return false;
     try {
-      return sameIssuer(metadataSchema.parse(JSON.parse(text)).oidc_issuer ?? "", issuer);
+      const found = await this.find(name);
+      return found !== undefined && sameIssuer(found.metadata.oidc_issuer ?? "", issuer);
     } catch {
       return false;
     }
+  }
+
+  #metadataOf(name: string): string {
+    return join(this.#directoryOf(name), "metadata.json");
   }
 
   #directoryOf(name: string): string {

@@ -154,6 +154,69 @@ describe("known gateways", () => {
     const { code, stderr } = await user.openshell(["status"]);
     expect([code, stderr]).toEqual([7, expect.stringMatching(/metadata\.json is not JSON; add the gateway again/)]);
   });
+
+  describe("of which one is damaged", () => {
+    const damaged = () => join(user.home, "config", "openshell", "gateways", "hurt");
+    const names = async () => {
+      const { code, stdout, stderr } = await user.openshell(["gateway", "list", "-o", "json"]);
+      expect(code).toBe(0);
+      return { names: JSON.parse(stdout).map(({ name }: { name: string }) => name), stderr };
+    };
+
+    beforeEach(async () => {
+      await add("hurt");
+      await add("whole");
+      await writeFile(join(damaged(), "metadata.json"), "{");
+    });
+
+    it("are listed all the same, and the damaged one is named", async () => {
+      expect(await names()).toEqual({
+        names: ["whole"],
+        stderr: `openshell: left out the gateway hurt: ${damaged()}/metadata.json is not JSON; add the gateway again, or correct the file\n`,
+      });
+      expect((await user.openshell(["gateway", "use", "none"])).stderr).toBe(
+        'openshell: there is no gateway "none"; known are hurt, whole\n',
+      );
+    });
+
+    it.each(["{", "[]", '{"gateway_endpoint": 7}'])("can be mended as the error says, also from %s", async (text) => {
+      await writeFile(join(damaged(), "metadata.json"), text);
+      expect(await add("hurt")).toMatchObject({ code: 0, stdout: expect.stringContaining("added and in use") });
+      expect(await names()).toEqual({ names: ["hurt", "whole"], stderr: "" });
+    });
+
+    it("lose it when it is removed, even if nothing of it can be read", async () => {
+      await rm(join(damaged(), "metadata.json"));
+      await mkdir(join(damaged(), "metadata.json", "deep"), { recursive: true });
+      expect((await names()).stderr).toMatch(/^openshell: left out the gateway hurt: cannot read .*EISDIR/);
+      expect(await user.openshell(["gateway", "remove", "hurt"])).toMatchObject({ code: 0, stderr: "" });
+      expect(await names()).toEqual({ names: ["whole"], stderr: "" });
+      expect((await user.openshell(["gateway", "remove", "hurt"])).code).toBe(3);
+    });
+
+    it("can become more", async () => {
+      expect(await add("third")).toMatchObject({ code: 0, stdout: expect.stringContaining("makes it the one in use") });
+      expect((await names()).names).toEqual(["third", "whole"]);
+    });
+  });
+
+  it("are not what else lies beside them", async () => {
+    const gateways = join(user.home, "config", "openshell", "gateways");
+    await mkdir(join(gateways, ".trash"), { recursive: true });
+    await mkdir(join(gateways, "empty"));
+    await writeFile(join(gateways, "notes.txt"), "");
+    expect((await add("local")).stdout).toContain("added and in use");
+    expect((await user.openshell(["gateway", "list", "-o", "json"])).stdout).toMatch(
+      /^\[\s*\{\s*"name": "local"[^{]*$/,
+    );
+    expect((await user.openshell(["gateway", "remove", "empty"])).code).toBe(3);
+  });
+
+  it("are in use as soon as one is added where the one in use is gone", async () => {
+    await add("one");
+    await writeFile(join(user.home, "config", "openshell", "active_gateway"), "../gone\n");
+    expect((await add("two")).stdout).toContain("added and in use");
+  });
 });
 
 describe("status", () => {

@@ -36,12 +36,13 @@ export async function addGateway(context: CommandContext, name: string, options:
   }
   const oidc = await oidcFrom(options);
   if (oidc !== undefined) requireTlsForTokens(endpoint);
-  const known = await context.gateways.list();
-  await context.gateways.add(name, endpoint, certificates, oidc);
-  if (known.length === 0 || (await context.gateways.active()) === undefined) await context.gateways.use(name);
-  const active = (await context.gateways.active()) === name;
+  const { gateways, terminal } = context;
+  await gateways.add(name, endpoint, certificates, oidc);
+  const before = await gateways.active();
+  const active = before === name || before === undefined || !(await gateways.has(before));
+  if (active) await gateways.use(name);
   await write(
-    context.terminal.stdout,
+    terminal.stdout,
     `Gateway ${name} (${endpoint.url}) added${active ? " and in use" : `; "openshell gateway use ${name}" makes it the one in use`}.\n`,
   );
 }
@@ -57,14 +58,19 @@ export async function removeGateway(context: CommandContext, name: string): Prom
 }
 
 export async function listGateways(context: CommandContext, options: { readonly output?: string }): Promise<void> {
-  const active = await context.gateways.active();
-  const rows = (await context.gateways.list()).map(({ name, metadata }) => ({
+  const { gateways, terminal } = context;
+  const active = await gateways.active();
+  const { known, damaged } = await gateways.list();
+  for (const { name, damage } of damaged) {
+    terminal.stderr.write(`openshell: left out the gateway ${name}: ${oneLine(damage.message)}\n`);
+  }
+  const rows = known.map(({ name, metadata }) => ({
     name,
     endpoint: metadata.gateway_endpoint,
     auth_mode: metadata.auth_mode ?? "mtls",
     active: name === active,
   }));
-  await printResult(context.terminal, outputFormat(options.output), rows, () =>
+  await printResult(terminal, outputFormat(options.output), rows, () =>
     tableOf(
       [
         { heading: "NAME", cell: (one) => one.name },
