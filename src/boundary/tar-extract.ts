@@ -15,7 +15,7 @@ import {
   unlink,
   utimes,
 } from "node:fs/promises";
-import { dirname, join, normalize, posix, resolve, sep } from "node:path";
+import { dirname, join, normalize, resolve, sep } from "node:path";
 import { type Header, extract as tarExtract } from "tar-stream";
 import { OpenShellError } from "../common/errors.ts";
 import { explain, settled, type Tally, type TransferSummary } from "./_tar.ts";
@@ -26,8 +26,9 @@ export interface ExtractOptions {
   /** Replaces the first component of every name. @default as in the stream */
   readonly name?: string;
   /**
-   * Which symbolic links are made: `inside` only relative ones that stay below the destination, which is right for a stream from
-   * somebody else; `any` where the writer of the stream owns the destination.
+   * Which symbolic links are made: `inside` only relative ones that stay below the destination whatever other links the stream brings,
+   * that is with `..` at their head alone, which is right for a stream from somebody else; `any` where the writer of the stream owns the
+   * destination.
    * @default "inside"
    */
   readonly links?: "inside" | "any";
@@ -158,10 +159,9 @@ class Extraction implements AsyncDisposable {
   }
 
   async #link(parts: readonly string[], path: string, target: string): Promise<void> {
-    const resolved = posix.normalize(posix.join(...parts.slice(0, -1), target));
-    const leaves = target.startsWith("/") || resolved === ".." || resolved.startsWith("../");
-    if (this.#options.links !== "any" && leaves) {
-      this.#tally.skipped.push(`${parts.join("/")}: a link to ${target}, which is outside`);
+    const out = this.#options.links === "any" ? undefined : wayOut(target, parts.length - 1);
+    if (out !== undefined) {
+      this.#tally.skipped.push(`${parts.join("/")}: a link to ${target}, ${out}`);
       return;
     }
     await this.#directory(parts.slice(0, -1));
@@ -226,6 +226,18 @@ async function move(from: string, to: string): Promise<void> {
       throw failure;
     }
   }
+}
+
+/**
+ * Why a link in a directory that is `depth` below the destination may lead out of it. The kernel follows links before it goes up, so only
+ * the `..` at the head of a target leave directories that are known; one after a name starts wherever that name leads.
+ */
+function wayOut(target: string, depth: number): string | undefined {
+  const steps = target.split("/").filter((step) => step !== "" && step !== ".");
+  const named = steps.findIndex((step) => step !== "..");
+  const up = named === -1 ? steps.length : named;
+  if (target.startsWith("/") || up > depth) return "which is outside";
+  return steps.includes("..", up) ? "which may be outside: it goes up (..) after a name" : undefined;
 }
 
 async function removeIfThere(path: string): Promise<void> {

@@ -8,6 +8,7 @@ import {
   readdirSync,
   readFileSync,
   readlinkSync,
+  realpathSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -227,6 +228,35 @@ describe("a hostile tar stream", () => {
     const result = await extractTree(crafted([{ name: "d/l", type: "symlink", linkname }]), destination());
     expect(result.skipped).toHaveLength(1);
     expect(existsSync(join(destination(), "d/l"))).toBe(false);
+  });
+
+  it.each(["up/../../../secret", "up/x/../../../../secret", "./up/..", "../d/up/../../.."])(
+    "leaves out a link to %s, which is inside by its text and outside by the links on its way",
+    async (linkname) => {
+      writeFileSync(join(directory, "secret"), "outside");
+      const stream = crafted(
+        [{ name: "a/b/c/d/up", type: "symlink", linkname: "../../../.." }],
+        [{ name: "a/b/c/d/l", type: "symlink", linkname }],
+      );
+      const result = await extractTree(stream, destination());
+      expect(result.skipped).toEqual([
+        `a/b/c/d/l: a link to ${linkname}, which may be outside: it goes up (..) after a name`,
+      ]);
+      expect(readdirSync(join(destination(), "a/b/c/d"))).toEqual(["up"]);
+      expect(realpathSync(join(destination(), "a/b/c/d/up"))).toBe(realpathSync(destination()));
+    },
+  );
+
+  it("brings links that go up first and stay inside, through other links too", async () => {
+    const links = { "a/up": "..", "a/b/over": "../../d/x", "a/b/through": "../up/d/x", "a/b/down": ".//c" };
+    const stream = crafted(
+      [{ name: "d/x" }, "inside"],
+      ...Object.entries(links).map(([name, linkname]) => [{ name, type: "symlink" as const, linkname }] as const),
+    );
+    expect((await extractTree(stream, destination())).skipped).toEqual([]);
+    for (const [name, linkname] of Object.entries(links))
+      expect(readlinkSync(join(destination(), name))).toBe(linkname);
+    expect(readFileSync(join(destination(), "a/b/through"), "utf8")).toBe("inside");
   });
 
   it("leaves out devices, pipes and hard links", async () => {
