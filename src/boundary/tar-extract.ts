@@ -104,11 +104,14 @@ class Extraction implements AsyncDisposable {
     this.#top ||= parts[0] ?? "";
     if (header.type === "directory") {
       await this.#directory(parts);
-      this.#directories.push({
-        path: join(this.#root, ...parts),
-        mode: modeOf(header, 0o755),
-        mtime: header.mtime ?? new Date(),
-      });
+      // The destination itself is the user's, not the stream's.
+      if (parts.length > 0) {
+        this.#directories.push({
+          path: join(this.#root, ...parts),
+          mode: modeOf(header, 0o755),
+          mtime: header.mtime ?? new Date(),
+        });
+      }
     } else if (header.type === "symlink") {
       await this.#link(parts, path, header.linkname ?? "");
     } else if (header.type === "file" || header.type === "contiguous-file") {

@@ -271,6 +271,21 @@ describe("a hostile tar stream", () => {
     expect(result).toMatchObject({ files: 0, skipped: [expect.any(String), expect.any(String), expect.any(String)] });
   });
 
+  it.each([{}, { name: "p" }])("leaves the destination's own mode and time alone, with %o", async (options) => {
+    mkdirSync(destination());
+    chmodSync(destination(), 0o700);
+    const stream = crafted(
+      [{ name: "./", type: "directory", mode: 0o777, mtime: new Date(0) }],
+      [{ name: "p/", type: "directory", mode: 0o750, mtime: new Date(0) }],
+      [{ name: "p/x" }, "x"],
+    );
+    await extractTree(stream, destination(), options);
+    expect(statSync(destination()).mode & 0o777).toBe(0o700);
+    expect(statSync(destination()).mtimeMs).not.toBe(0);
+    expect(statSync(join(destination(), "p")).mode & 0o777).toBe(0o750);
+    expect(statSync(join(destination(), "p")).mtimeMs).toBe(0);
+  });
+
   it("brings no set-uid bit", async () => {
     await extractTree(crafted([{ name: "x", mode: 0o6755 }, "x"]), destination());
     expect(statSync(join(destination(), "x")).mode & 0o7777).toBe(0o755);
