@@ -68,6 +68,31 @@ describe("the command line itself", () => {
     }
   });
 
+  it.each([
+    "sandbox -w team exec box -- true",
+    "sb --workspace=team exec box -- true",
+    "-w sandbox sandbox exec box -- true",
+    "-g sb sandbox exec box -- true",
+    "-vw sandbox sandbox exec box -- true",
+    "sandbox -g nope exec box -- true",
+    "sandbox exec box -w",
+    "sandbox --colour exec box -- true",
+    "sandbox -w team create -- true",
+    "--request-timeout 3 sb create -v -- true",
+  ])('has code 125 for what keeps "%s" from running it', async (line) => {
+    expect((await user.openshell(line.split(" "))).code).toBe(125);
+  });
+
+  it.each([
+    ["-w exec sandbox list", 7],
+    ["-g sandbox status exec", 2],
+    ["gateway use sandbox exec", 2],
+    ["sandbox -w exec get box", 7],
+    ["sandbox -w team create --until ready -- true", 7],
+  ])('lets "%s", which runs no command, fail with code %i', async (line, code) => {
+    expect((await user.openshell(line.split(" "))).code).toBe(code);
+  });
+
   it("explains a failure further with --verbose", async () => {
     expect((await openshell("sandbox get nobody -v")).stderr).toContain("OpenShellError: sandbox nobody not found");
     expect((await openshell("sandbox get nobody")).stderr).toBe("openshell: sandbox nobody not found\n");

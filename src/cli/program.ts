@@ -29,7 +29,7 @@ export async function run(argv: readonly string[], terminal: Terminal, version: 
   const { own, command } = splitCommand(argv);
   const outcome = { code: exitCodes.ok as number };
   const program = createProgram(terminal, version, command, outcome);
-  const lends = lendsExitCode(own, command);
+  const lends = lendsExitCode(wordsOf(program, own), own, command);
   try {
     if (own.length === 0) return usage(program);
     await program.parseAsync([...own], { from: "user" });
@@ -49,12 +49,25 @@ export async function run(argv: readonly string[], terminal: Terminal, version: 
   }
 }
 
+/** What is no option, and no value of an option that stands before commands too. */
+function wordsOf({ options }: Command, own: readonly string[]): string[] {
+  const reader = new Command().exitOverride();
+  for (const option of options) reader.addOption(option);
+  // The empty word is the value of an option at the end that has none.
+  const { operands, unknown } = reader.parseOptions([...own, ""]);
+  return [...operands, ...unknown].filter((word) => !word.startsWith("-"));
+}
+
 /**
  * Whether the exit code is that of a command in a sandbox, so that every failure of our own needs a number that says so. Read from the words,
  * since a command line that cannot be parsed needs it too.
  */
-function lendsExitCode(own: readonly string[], command: readonly string[] = []): boolean {
-  const verb = own.find((_, index) => /^(sandbox|sb)$/.test(own[index - 1] ?? ""));
+function lendsExitCode(
+  [noun, verb]: readonly string[],
+  own: readonly string[],
+  command: readonly string[] = [],
+): boolean {
+  if (noun !== "sandbox" && noun !== "sb") return false;
   if (verb !== "create") return verb === "exec";
   const until = own.indexOf("--until");
   const untilReady = own.includes("--until=ready") || (until >= 0 && own[until + 1] === "ready");
