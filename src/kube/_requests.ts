@@ -110,6 +110,7 @@ export class Requests {
   async #exchange(call: Call): Promise<IncomingMessage> {
     const { signal = new AbortController().signal } = call.options;
     let refreshCredentials = false;
+    let refreshed = false;
     for (;;) {
       const startedAt = performance.now();
       const report = (code: number, date?: string): void => {
@@ -129,6 +130,7 @@ export class Requests {
         report(0);
         throw error;
       }
+      refreshCredentials = false;
       const code = answer.statusCode ?? 0;
       report(code, answer.headers.date);
       if (code < 300) return answer;
@@ -136,7 +138,8 @@ export class Requests {
       const wait = waitSeconds(code, answer.headers["retry-after"]);
       if (wait !== undefined) {
         await sleep(wait * 1000 * (1 + Math.random() / 2), signal);
-      } else if (code === 401 && !refreshCredentials) {
+      } else if (code === 401 && !refreshed) {
+        refreshed = true;
         refreshCredentials = true;
       } else {
         throw errorFromAnswer(call.text, code, body, answer.headers["retry-after"]);

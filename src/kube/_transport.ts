@@ -1,7 +1,8 @@
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
 import { OpenShellError } from "../common/errors.ts";
-import type { ClusterAccess, Credentials } from "./access.ts";
+import type { Credentials } from "./_credentials.ts";
+import type { ClusterAccess } from "./access.ts";
 
 /** One HTTP exchange with the API server. */
 export interface Exchange {

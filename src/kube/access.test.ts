@@ -1,7 +1,8 @@
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { OpenIDConnectAuth } from "@kubernetes/client-node/dist/oidc_auth.js";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { inClusterAccess, isInCluster, kubeconfigAccess } from "./access.ts";
 
 let folder: string;
@@ -103,6 +104,96 @@ describe("access by a kubeconfig", () => {
 
   test("names a file that is not there", async () => {
     await expect(kubeconfigAccess(join(folder, "absent"))).rejects.toThrow(`cannot read kubeconfig ${folder}/absent`);
+  });
+
+  describe("that client-node reads", () => {
+    /** A plugin whose token is what a file has; it says no time at which it ends. */
+    const plugin = (tokenFile: string, runsFile: string) => ({
+      exec: {
+        apiVersion: "client.authentication.k8s.io/v1",
+        interactiveMode: "Never",
+        command: process.execPath,
+        args: [
+          "-e",
+          `const fs = require("node:fs");
+           fs.appendFileSync(${JSON.stringify(runsFile)}, ".");
+           const token = fs.readFileSync(${JSON.stringify(tokenFile)}, "utf8");
+           console.log(JSON.stringify({ kind: "ExecCredential", status: { token } }));`,
+        ],
+      },
+    });
+
+    test("runs a plugin again when its token was refused, once for all who were refused together", async () => {
+      const [tokenFile, runsFile] = [join(folder, "plugin-token"), join(folder, "plugin-runs")];
+      await writeFile(tokenFile, "first");
+      const access = await accessWith(kubeconfig(plugin(tokenFile, runsFile)));
+      expect((await access.credentials(false)).headers.authorization).toBe("Bearer first");
+      await writeFile(tokenFile, "second");
+      const refreshed = await Promise.all([access.credentials(true), access.credentials(true)]);
+      expect(refreshed.map(({ headers }) => headers.authorization)).toEqual(["Bearer second", "Bearer second"]);
+      expect((await access.credentials(false)).headers.authorization).toBe("Bearer second");
+      expect(await readFile(runsFile, "utf8")).toBe("..");
+    });
+
+    test.each([
+      ["HTTP", "http://127.0.0.1:1"],
+      ["SOCKS", "socks5://127.0.0.1:1"],
+    ])("gives the agent of a %s proxy the client certificate that is there now", async (_, proxy) => {
+      vi.useFakeTimers({ toFake: ["Date"] });
+      onTestFinished(() => void vi.useRealTimers());
+      const [cert, key] = [join(folder, "client.crt"), join(folder, "client.key")];
+      const rotate = (name: string) => Promise.all([writeFile(cert, `${name} cert`), writeFile(key, `${name} key`)]);
+      await rotate("first");
+      const user = { "client-certificate": cert, "client-key": key };
+      const access = await accessWith(kubeconfig(user, { "proxy-url": proxy }));
+      const first = await access.credentials(false);
+      expect(String(first.agent?.options.cert)).toBe("first cert");
+      vi.advanceTimersByTime(11_000);
+      expect((await access.credentials(false)).agent).toBe(first.agent);
+      await rotate("second");
+      vi.advanceTimersByTime(11_000);
+      const second = await access.credentials(false);
+      expect([second.agent?.options.cert, second.agent?.options.key].map(String)).toEqual([
+        "second cert",
+        "second key",
+      ]);
+      expect(second.fingerprint).not.toBe(first.fingerprint);
+      await rotate("third");
+      expect(String((await access.credentials(true)).agent?.options.cert)).toBe("third cert");
+    });
+
+    test("stays with the context and the server of its start", async () => {
+      const text = kubeconfig({ username: "me", password: "first" });
+      const access = await accessWith(text);
+      const basic = (password: string): string => `Basic ${Buffer.from(`me:${password}`).toString("base64")}`;
+      const path = join(folder, "kubeconfig");
+      await writeFile(
+        path,
+        text.replace("first", "second").replace('"current-context":"here"', '"current-context":"x"'),
+      );
+      expect((await access.credentials(true)).headers.authorization).toBe(basic("second"));
+      await writeFile(path, text.replace("example.com", "elsewhere.example.com"));
+      await expect(access.credentials(true)).rejects.toThrow("another server");
+      expect((await access.credentials(false)).headers.authorization).toBe(basic("second"));
+    });
+
+    test("keeps the refreshed tokens of OIDC until the file has others", async () => {
+      // As client-node's own, but for the identity provider.
+      const refresh = vi
+        .spyOn(OpenIDConnectAuth.prototype, "applyAuthentication")
+        .mockImplementation(async (user, options) => {
+          const { config } = user.authProvider;
+          config["refresh-token"] += "+";
+          options.headers = { Authorization: `Bearer ${config["refresh-token"]}` };
+        });
+      onTestFinished(() => refresh.mockRestore());
+      const user = (token: string) =>
+        kubeconfig({ "auth-provider": { name: "oidc", config: { "refresh-token": token } } });
+      const access = await accessWith(user("first"));
+      expect((await access.credentials(true)).headers.authorization).toBe("Bearer first++");
+      await writeFile(join(folder, "kubeconfig"), user("second"));
+      expect((await access.credentials(true)).headers.authorization).toBe("Bearer second+");
+    });
   });
 
   test("says whose credentials cannot be had", async () => {

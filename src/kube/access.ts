@@ -1,28 +1,10 @@
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
-import type { Agent, RequestOptions } from "node:https";
 import { isIPv6 } from "node:net";
 import { OpenShellError } from "../common/errors.ts";
+import { readWithClientNode } from "./_client-node-kubeconfig.ts";
+import type { AccessTls, Credentials } from "./_credentials.ts";
 import { readPlainKubeconfig } from "./_kubeconfig.ts";
-
-/** TLS settings of a connection to the API server. */
-export interface AccessTls {
-  readonly ca?: string | Buffer;
-  readonly cert?: string | Buffer;
-  readonly key?: string | Buffer;
-  readonly servername?: string;
-  readonly rejectUnauthorized?: boolean;
-}
-
-/** What a request needs in order to be let in; read anew for each request, so that tokens may rotate. */
-export interface Credentials {
-  readonly headers: Readonly<Record<string, string>>;
-  readonly tls: AccessTls;
-  /** Names the TLS material: connections are not shared across different values. */
-  readonly fingerprint: string;
-  /** Set when the way leads through a proxy. */
-  readonly agent?: Agent;
-}
 
 /** Where a cluster is and how to be let in. */
 export interface ClusterAccess {
@@ -105,59 +87,35 @@ export async function kubeconfigAccess(path?: string, context?: string): Promise
     };
     return { server, namespace, credentials: await keptFor(tokenAgeMs, read) };
   }
-  const { KubeConfig } = await import("@kubernetes/client-node/dist/config.js");
-  const config = new KubeConfig();
-  try {
-    if (path === undefined) config.loadFromDefault();
-    else config.loadFromFile(path);
-  } catch (cause) {
-    throw new OpenShellError("failed-precondition", `cannot read kubeconfig ${path ?? "(default)"}`, { cause });
-  }
-  if (context !== undefined) config.setCurrentContext(context);
-  const cluster = config.getCurrentCluster();
-  if (!cluster) {
-    throw new OpenShellError(
-      "failed-precondition",
-      `kubeconfig ${path ?? "(default)"} has no cluster for context "${config.getCurrentContext()}"; choose another context`,
-    );
-  }
-  const read = async (): Promise<Credentials> => {
-    const options: RequestOptions = {};
-    try {
-      await config.applyToHTTPSOptions(options);
-    } catch (cause) {
-      const user = config.getCurrentUser()?.name ?? "(none)";
-      throw new OpenShellError("unauthenticated", `cannot use the credentials of kubeconfig user "${user}"`, { cause });
-    }
-    const tls = definedOnly({
-      ca: options.ca as AccessTls["ca"],
-      cert: options.cert as AccessTls["cert"],
-      key: options.key as AccessTls["key"],
-      servername: options.servername,
-      rejectUnauthorized: options.rejectUnauthorized,
-    });
-    const headers: Record<string, string> = {};
-    for (const [name, value] of Object.entries(options.headers ?? {})) headers[name.toLowerCase()] = String(value);
-    if (options.auth) headers.authorization = `Basic ${Buffer.from(options.auth).toString("base64")}`;
-    const agent = cluster.proxyUrl ? { agent: options.agent as Agent } : {};
-    return { headers, tls, fingerprint: fingerprintOf(tls), ...agent };
+  const { server, namespace, credentials } = await readWithClientNode(path, context);
+  const read = async (refresh: boolean): Promise<Credentials> => {
+    const found = await credentials(refresh);
+    return { ...found, fingerprint: fingerprintOf(found.tls) };
   };
-  return {
-    server: new URL(cluster.server),
-    namespace: config.getContextObject(config.getCurrentContext())?.namespace ?? "default",
-    credentials: await keptFor(tokenAgeMs, read),
-  };
+  return { server, namespace, credentials: await keptFor(tokenAgeMs, read) };
 }
 
 /** Reads once now, and again when asked to or when what was read is older than `ms`. */
-async function keptFor(ms: number, read: () => Promise<Credentials>): Promise<ClusterAccess["credentials"]> {
-  let cached = await read();
+async function keptFor(
+  ms: number,
+  read: (refresh: boolean) => Promise<Credentials>,
+): Promise<ClusterAccess["credentials"]> {
+  let cached = await read(false);
   let readAt = Date.now();
+  let refreshing: Promise<void> | undefined;
+  const readAgain = async (refresh: boolean): Promise<void> => {
+    cached = await read(refresh);
+    readAt = Date.now();
+  };
   return async (refresh) => {
-    if (refresh || Date.now() - readAt > ms) {
-      cached = await read();
-      readAt = Date.now();
+    if (!refresh && Date.now() - readAt <= ms) return cached;
+    // Calls that were refused together share one refresh: it may run a plugin that asks a person.
+    if (refresh) {
+      refreshing ??= readAgain(true).finally(() => {
+        refreshing = undefined;
+      });
     }
+    await (refreshing ?? readAgain(false));
     return cached;
   };
 }
@@ -185,10 +143,4 @@ function fingerprintOf(tls: AccessTls): string {
     hash.update(part ?? "").update("\0");
   }
   return hash.digest("hex");
-}
-
-function definedOnly<T extends object>(value: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
-  return Object.fromEntries(Object.entries(value).filter(([, v]) => v !== undefined)) as {
-    [K in keyof T]?: Exclude<T[K], undefined>;
-  };
 }

@@ -196,8 +196,12 @@ describe("an error", () => {
     expect(await c.client.find(pods, "default", "a")).toBeUndefined();
   });
 
-  test("of refused credentials is tried once more with fresh ones", async () => {
-    await using c = await connect([refuse(401, "Unauthorized", "expired"), answer(200, pod("a", "1"))]);
+  test("of refused credentials is tried once more with fresh ones, which are asked for once", async () => {
+    await using c = await connect([
+      refuse(401, "Unauthorized", "expired"),
+      refuse(429, "TooManyRequests", "slow down", { "retry-after": "0" }),
+      answer(200, pod("a", "1")),
+    ]);
     const asked: boolean[] = [];
     const access = {
       ...c.server.access,
@@ -208,7 +212,7 @@ describe("an error", () => {
     };
     const client = await createKubeClient({ component: "test", access });
     await client.get(pods, "default", "a");
-    expect(asked).toEqual([false, true]);
+    expect(asked).toEqual([false, true, false]);
     client.close();
   });
 });
