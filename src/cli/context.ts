@@ -41,8 +41,13 @@ export class CommandContext {
 
   /** Of a unary call: the deadline, and the interrupt from the keyboard. */
   get call(): CallOptions {
+    return { signal: this.terminal.signal, ...this.callToEnd };
+  }
+
+  /** Of a unary call whose answer is awaited after an interrupt too: the deadline. */
+  get callToEnd(): CallOptions {
     const timeoutMs = parseSeconds("--request-timeout", this.options.requestTimeout ?? "30");
-    return { signal: this.terminal.signal, ...(timeoutMs === undefined ? {} : { timeoutMs }) };
+    return timeoutMs === undefined ? {} : { timeoutMs };
   }
 
   async connect(): Promise<Connection> {

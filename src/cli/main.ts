@@ -5,7 +5,7 @@ import { run } from "./program.ts";
 process.noDeprecation = true;
 
 const interrupted = new AbortController();
-for (const signal of ["SIGINT", "SIGTERM"] as const) {
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
   // The first asks for an orderly end, the second is the system's own.
   process.once(signal, () => interrupted.abort());
 }

@@ -16,8 +16,8 @@ if (!existsSync(own)) {
   await import("./main.ts");
 } else {
   const child = spawn(own, [main, ...process.argv.slice(2)], { stdio: "inherit" });
-  // The child is in the same group and hears the keyboard itself; this one only waits for it.
-  process.on("SIGINT", () => {});
+  // The child is in the same group and hears the terminal itself; this one only waits for it.
+  for (const signal of ["SIGINT", "SIGHUP"]) process.on(signal, () => {});
   process.on("SIGTERM", () => child.kill("SIGTERM"));
   child.on("exit", (code, signal) => {
     if (signal === null) process.exit(code);

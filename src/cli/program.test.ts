@@ -401,6 +401,32 @@ describe("sandbox create", () => {
       expect(gateway.sandboxes.size).toBe(0);
     });
 
+    it("leaves no sandbox with --no-keep at an interrupt before the gateway has answered", async () => {
+      const [asked, answered, made] = [1, 2, 3].map(() => Promise.withResolvers<void>());
+      await using slow = new TestGateway();
+      slow.override = {
+        async createSandbox() {
+          asked?.resolve();
+          await answered?.promise;
+          const sandbox = slow.put("box", "PROVISIONING");
+          made?.resolve();
+          return { sandbox };
+        },
+      };
+      await slow.start();
+      const interrupt = new AbortController();
+      const running = openshell("sandbox create --no-keep -- true", {
+        signal: interrupt.signal,
+        env: { OPENSHELL_GATEWAY_ENDPOINT: slow.endpoint },
+      });
+      await asked?.promise;
+      interrupt.abort();
+      answered?.resolve();
+      expect((await running).code).toBe(130);
+      await made?.promise;
+      await expect.poll(() => slow.sandboxes.size).toBe(0);
+    });
+
     it("waits for READY only, or for nothing, where it was told so", async () => {
       gateway.script = [["PROVISIONING"], ["READY"]];
       expect((await openshell("sandbox create --until ready -- sleep 9")).code).toBe(0);

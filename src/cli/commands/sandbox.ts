@@ -61,7 +61,9 @@ export async function createSandbox(
   const request = createRequest(options, context.workspace, command);
   for (const { local } of uploads) await requireThere(local);
   using connection = await context.connect();
-  const { sandbox } = await connection.client.createSandbox(request, context.call);
+  // Without the answer nobody knows what there is to delete; an interrupt ends what comes after it.
+  const call = options.keep ? context.call : context.callToEnd;
+  const { sandbox } = await connection.client.createSandbox(request, call);
   if (!sandbox?.metadata?.id) throw new OpenShellError("internal", "the gateway made no sandbox and gave no reason");
   let data = sandboxData(sandbox);
   try {
