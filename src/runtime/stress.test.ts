@@ -115,6 +115,28 @@ describe("at the limits", () => {
   });
 });
 
+describe("a process that stops every new one as soon as it has a pid", () => {
+  // Elsewhere the pids that follow its own are somebody else's.
+  it.skipIf(!isRoot)("costs an exec, and not the runtime", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using supervisor = await runtime.supervisor();
+    await supervisor.connect();
+    // A shell, since the pids after Node's own are its threads'.
+    const script =
+      'echo up; exec 2> /dev/null; next=""; for i in $(seq 150); do next="$next $(($$ + i))"; done; while :; do kill -s STOP $next; done';
+    const command = ["/bin/sh", "-c", script];
+    const stopper = runExec(await supervisor.channel(services.exec), { command, noLoginShell: true });
+    await stopper.next();
+    // One that it stops later is killed for its time; one that it stops before it has its program never runs at all.
+    const attempt = () => supervisor.exec(["true"], { noLoginShell: true, timeoutMs: 100 });
+    let stopped = "";
+    for (let round = 0; stopped === "" && round < 100; round += 1) stopped = (await attempt()).stderr;
+    expect(stopped).toBe("true: Resource temporarily unavailable\n");
+    await stopper.return();
+    await expect.poll(async () => (await attempt()).code, { timeout: 30_000 }).toBe(0);
+  });
+});
+
 describe("a peer that means harm", () => {
   it("costs little memory and no service, whatever it sends", async () => {
     await using runtime = await RuntimeProcess.start();

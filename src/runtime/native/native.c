@@ -11,15 +11,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <node_api.h>
+#include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The part of libuv's stable 1.x interface that is used here; Node exports it, but no npm package carries its headers. */
@@ -54,7 +58,7 @@ struct plan {
   int report_fd;                      /* CLOEXEC pipe that carries errno when there is no exec */
 };
 
-/* --- the child, between fork and exec: async-signal-safe calls only ------------------------------------------------- */
+/* --- the child, between clone and exec: async-signal-safe calls only ------------------------------------------------- */
 
 static void fail_child(const struct plan *plan, int stage) {
   int report[2] = {errno, stage};
@@ -93,18 +97,49 @@ __attribute__((noinline, noreturn)) static void run_child(const struct plan *pla
   __builtin_unreachable();
 }
 
-/* vfork: the parent's page tables are not copied, which for Node is milliseconds. All signals are blocked meanwhile, so
-   that no handler of ours runs in the child on memory it shares with us. */
-static pid_t start_child(const struct plan *plan) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pid_t pid = vfork();
-  if (pid == 0) run_child(plan);
-  int error = errno;
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  errno = error;
-  return pid;
+static int enter_child(void *plan) { run_child(plan); }
+
+/* It only makes system calls. */
+enum { CHILD_STACK = 64 * 1024 };
+
+/* As vfork, the page tables are not copied, which for Node is milliseconds; but this process goes on meanwhile, since the agent has our
+   user and may stop the child at any instruction, and vfork would then never return. Until the child has its own memory it writes its
+   stack and our errno, and reads the plan. The caller has all signals blocked, so that none of our handlers runs in the child. */
+static pid_t start_child(struct plan *plan, char *stack) {
+  return clone(enter_child, stack + CHILD_STACK, CLONE_VM | SIGCHLD, plan);
+}
+
+/* --- the child, as the parent sees it ---------------------------------------------------------------------------------- */
+
+/* A program's first page comes from a disk at worst; this long the event loop stands still. */
+enum { EXEC_MS = 1000, STOP_CHECK_MS = 10, END_MS = 1000 };
+
+static int64_t now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int is_stopped(pid_t pid) {
+  siginfo_t info;
+  info.si_pid = 0;
+  return waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
+/* Whether the child has said by its pipe that it failed or, by closing it, that it has left our memory. */
+static int has_reported(int report_fd, pid_t pid) {
+  struct pollfd report = {.fd = report_fd, .events = POLLIN};
+  for (int64_t deadline = now_ms() + EXEC_MS; now_ms() < deadline;) {
+    if (poll(&report, 1, STOP_CHECK_MS) > 0) return 1;
+    if (is_stopped(pid)) break;
+  }
+  return poll(&report, 1, 0) > 0;
+}
+
+/* Ends a child that has no program. One that the kernel does not let go is reaped whenever it ends; our memory it sees no more. */
+static void end_child(pid_t pid) {
+  kill(pid, SIGKILL);
+  for (int64_t deadline = now_ms() + END_MS; waitpid(pid, NULL, WNOHANG) == 0 && now_ms() < deadline;) poll(NULL, 0, 1);
 }
 
 /* --- values across N-API ----------------------------------------------------------------------------------------------- */
@@ -215,6 +250,22 @@ static int open_stdio(struct ends *ends, int mode, int columns, int rows) {
   }
 }
 
+/* From clone to exec; -EAGAIN when the child did not get there in time. Signals are blocked, so that until then nothing here sets errno. */
+static int64_t run_plan(struct plan *plan, int report[2], char *stack, pid_t *pid, int *stage) {
+  *pid = start_child(plan, stack);
+  if (*pid < 0) return -errno;
+  shut(&report[1]);
+  if (!has_reported(report[0], *pid)) {
+    end_child(*pid);
+    return -EAGAIN;
+  }
+  int message[2];
+  if (read(report[0], message, sizeof message) != (ssize_t)sizeof message) return 0;
+  end_child(*pid);
+  *stage = message[1];
+  return -message[0];
+}
+
 /* 0 when the program runs; otherwise -errno, with the step that failed (1 preparation, 2 chdir, 3 execve) in *stage. */
 static int64_t launch(struct plan *plan, struct ends *ends, int mode, int columns, int rows, pid_t *pid, int *stage) {
   int report[2] = {-1, -1};
@@ -226,21 +277,18 @@ static int64_t launch(struct plan *plan, struct ends *ends, int mode, int column
   plan->stdout_fd = plan->terminal ? ends->child_in : ends->child_out;
   plan->stderr_fd = plan->terminal ? ends->child_in : ends->child_err;
   plan->report_fd = report[1];
-  *pid = start_child(plan);
-  int64_t result = *pid < 0 ? -errno : 0;
-  shut(&report[1]);
-  int message[2];
-  ssize_t got = 0;
-  if (result == 0) {
-    do got = read(report[0], message, sizeof message);
-    while (got < 0 && errno == EINTR);
+  char *stack = mmap(NULL, CHILD_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+  int64_t result = -ENOMEM;
+  if (stack != MAP_FAILED) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    result = run_plan(plan, report, stack, pid, stage);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    munmap(stack, CHILD_STACK);
   }
   shut(&report[0]);
-  if (got == (ssize_t)sizeof message) {
-    result = -message[0];
-    *stage = message[1];
-    waitpid(*pid, NULL, 0);
-  }
+  shut(&report[1]);
   return result;
 }
 
