@@ -1,21 +1,27 @@
+import { connect, createServer, type Server, type Socket } from "node:net";
 import { pino } from "pino";
 import { expect, test } from "vitest";
+import { services } from "../boundary/index.ts";
+import { AsyncQueue } from "../common/async.ts";
 import { testAuthority } from "./_test-certificates.ts";
-import { TestRuntime } from "./_test-peers.ts";
-import { BoundarySession } from "./boundary-session.ts";
+import { Log, TestRuntime } from "./_test-peers.ts";
+import { type BoundaryOptions, BoundarySession } from "./boundary-session.ts";
+import type { BoundaryLink } from "./state.ts";
 
 const serverName = "runtime.g1.openshell.internal";
 
-/** How long it takes until a runtime that answers and drops after `livesMs`, by the session's clock, was connected to this often. */
-async function connectAgain(times: number, livesMs: number): Promise<number> {
+/** A session that runs against a test runtime, whose port `route` may replace by that of something on the way. */
+async function startSession(
+  options: Partial<Omit<BoundaryOptions, "onLink">> & { onLink(link: BoundaryLink, runtime: TestRuntime): void },
+  route: (port: number) => Promise<number> = async (port) => port,
+) {
   const authority = await testAuthority();
   const runtime = new TestRuntime();
   await runtime.listen(authority.certificate, await authority.issue(serverName));
   const stop = new AbortController();
-  let now = 0;
   const session = new BoundarySession({
     settings: {
-      target: `127.0.0.1:${runtime.port}`,
+      target: `127.0.0.1:${await route(runtime.port)}`,
       serverName,
       ca: authority.certificate,
       ...(await authority.issue("supervisor")),
@@ -25,23 +31,39 @@ async function connectAgain(times: number, livesMs: number): Promise<number> {
     build: "test",
     log: pino({ level: "silent" }),
     random: () => 0.5,
+    onStatus: () => {},
+    ...options,
+    onLink: (link) => options.onLink(link, runtime),
+  });
+  const running = session.run(stop.signal);
+  running.catch(() => {});
+  return {
+    session,
+    runtime,
+    signal: stop.signal,
+    async [Symbol.asyncDispose]() {
+      stop.abort();
+      await expect(running).rejects.toThrow();
+      runtime.server.forceShutdown();
+    },
+  };
+}
+
+/** How long it takes until a runtime that answers and drops after `livesMs`, by the session's clock, was connected to this often. */
+async function connectAgain(times: number, livesMs: number): Promise<number> {
+  let now = 0;
+  await using started = await startSession({
     now: () => now,
-    onLink: ({ name }) => {
+    onLink: ({ name }, runtime) => {
       if (name !== "connected") return;
       now += livesMs;
       runtime.drop();
     },
-    onStatus: () => {},
   });
-  const running = session.run(stop.signal);
-  await runtime.hellos.next();
+  await started.runtime.hellos.next();
   const begin = performance.now();
-  for (let seen = 1; seen < times; seen += 1) await runtime.hellos.next();
-  const took = performance.now() - begin;
-  stop.abort();
-  await expect(running).rejects.toThrow();
-  runtime.server.forceShutdown();
-  return took;
+  for (let seen = 1; seen < times; seen += 1) await started.runtime.hellos.next();
+  return performance.now() - begin;
 }
 
 test("a runtime that answers and drops is connected to each time later", async () => {
@@ -50,4 +72,57 @@ test("a runtime that answers and drops is connected to each time later", async (
 
 test("one whose session lived is connected to at once", async () => {
   expect(await connectAgain(9, 5_000)).toBeLessThan(50 + 100 + 200 + 400 + 4 * 500);
+});
+
+/** A way to a port that can fall silent: nothing more is passed on, and nothing is closed. */
+class Way implements AsyncDisposable {
+  readonly #server: Server;
+  readonly #sockets: Socket[] = [];
+
+  constructor(port: number) {
+    this.#server = createServer((near) => {
+      const far = connect(port, "127.0.0.1");
+      near.pipe(far);
+      far.pipe(near);
+      for (const socket of [near, far]) this.#sockets.push(socket.on("error", () => {}));
+    });
+  }
+
+  listen(): Promise<number> {
+    return new Promise((resolve) => {
+      this.#server.listen(0, "127.0.0.1", () => resolve((this.#server.address() as { port: number }).port));
+    });
+  }
+
+  /** For the connections that are there; later ones pass. */
+  fallSilent(): void {
+    for (const socket of this.#sockets) socket.unpipe().pause();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const socket of this.#sockets) socket.destroy();
+    this.#server.close();
+  }
+}
+
+test("a channel ends when the way to the runtime goes dead without a word", { timeout: 30_000 }, async () => {
+  let way: Way | undefined;
+  const links = new Log<BoundaryLink>();
+  const timing = { intervalMs: 20, lostAfterMs: 2_000, retryMs: 5, keepaliveMs: 1_000 };
+  await using started = await startSession({ timing, onLink: (link) => links.add(link) }, (port) => {
+    way = new Way(port);
+    return way.listen();
+  });
+  await using silent = way;
+  await links.next(({ name }) => name === "connected");
+  const frames = new AsyncQueue<{ payload: { case: "open"; value: { serviceId: string } } }>();
+  frames.offer({ payload: { case: "open", value: { serviceId: services.exec } } });
+  const channel = started.session.channel(frames, started.signal)[Symbol.asyncIterator]();
+  const opened = channel.next();
+  (await started.runtime.channels.next()).output.offer({ payload: { case: "opened", value: {} } });
+  expect((await opened).value?.payload.case).toBe("opened");
+
+  silent?.fallSilent();
+  await expect(channel.next()).rejects.toMatchObject({ code: "unavailable" });
+  await links.next(({ name }) => name === "connected");
 });

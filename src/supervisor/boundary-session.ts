@@ -22,6 +22,8 @@ export interface BoundaryTiming {
   readonly lostAfterMs: number;
   /** Mean pause between two attempts. */
   readonly retryMs: number;
+  /** Time after which a connection with open calls is asked whether it lives, and which its answer may take. @default the transport's */
+  readonly keepaliveMs?: number;
 }
 
 export const boundaryTiming: BoundaryTiming = { ...heartbeat, retryMs: 50 };
@@ -133,10 +135,14 @@ export class BoundarySession {
 
   async #attempt(attempt: number, outer: AbortSignal): Promise<Outcome> {
     const { settings } = this.#options;
+    const { keepaliveMs } = this.#timing;
     const channel = createChannel(settings.target, this.#credentials, {
       "grpc.ssl_target_name_override": settings.serverName,
       "grpc.default_authority": settings.serverName,
       "grpc.use_local_subchannel_pool": 1,
+      ...(keepaliveMs === undefined
+        ? {}
+        : { "grpc.keepalive_time_ms": keepaliveMs, "grpc.keepalive_timeout_ms": keepaliveMs }),
     });
     const client = grpcClient(boundary.Boundary, channel);
     const out = new AsyncQueue<SupervisorFrame>();
