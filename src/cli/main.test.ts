@@ -33,8 +33,8 @@ describe("the process", () => {
     async (signal) => {
       gateway.script = [["PROVISIONING"]];
       await gateway.start();
-      const child = openshell("sandbox create --no-keep -- true");
-      const exit = once(child, "exit");
+      const running = openshell("sandbox create --no-keep -- true");
+      const exit = once(running, "exit");
       await expect.poll(() => gateway.watchers).toBe(1);
       running.kill(signal);
       expect(await exit).toEqual([130, null]);
