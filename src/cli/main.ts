@@ -14,6 +14,10 @@ process.stdout.on("error", (error: NodeJS.ErrnoException) => {
   if (error.code !== "EPIPE") throw error;
   process.exit(128 + 13);
 });
+// `openshell … 2> >(head -1)`, or a terminal that was closed: what is said there is commentary, and the command goes on without it.
+process.stderr.on("error", (error: NodeJS.ErrnoException) => {
+  if (error.code !== "EPIPE" && error.code !== "EIO") throw error;
+});
 
 const { version } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as {
   version: string;

@@ -1,4 +1,3 @@
-import { once } from "node:events";
 import type { Readable, Writable } from "node:stream";
 import pc from "picocolors";
 
@@ -12,9 +11,17 @@ export interface Terminal {
   readonly signal: AbortSignal;
 }
 
-/** Writes and waits until the reader has room. */
+/** Writes and waits until the reader has room, or is gone, which is for whoever listens to the stream's errors. */
 export async function write(stream: Writable, data: string | Uint8Array): Promise<void> {
-  if (!stream.write(data)) await once(stream, "drain");
+  if (stream.write(data) || stream.destroyed) return;
+  await new Promise<void>((resolve) => {
+    const events = ["drain", "error", "close"] as const;
+    const done = () => {
+      for (const event of events) stream.off(event, done);
+      resolve();
+    };
+    for (const event of events) stream.on(event, done);
+  });
 }
 
 /** Colours where a person looks: on a terminal, unless NO_COLOR is set (no-color.org) or TERM is dumb. */
