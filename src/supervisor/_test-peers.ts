@@ -39,6 +39,7 @@ export interface GatewayRelay {
   readonly channelId: string;
   readonly input: AsyncIterator<openshell.RelayFrame>;
   readonly output: AsyncQueue<RelayFrame>;
+  readonly signal: AbortSignal;
 }
 
 export class TestGateway {
@@ -66,7 +67,7 @@ export class TestGateway {
     issueSandboxToken: async (_request, context) => this.#issue("issued", context),
     refreshSandboxToken: async (_request, context) => this.#issue("refreshed", context),
     connectSupervisor: (messages, context) => this.#connect(messages, context),
-    relayStream: (frames) => this.#relay(frames),
+    relayStream: (frames, context) => this.#relay(frames, context),
     reportMainProcessExit: async ({ instanceId, exitCode }) => {
       const refusal = this.refuseReport.shift();
       if (refusal !== undefined) throw refusal;
@@ -148,12 +149,15 @@ export class TestGateway {
     await Promise.race([reader, Promise.resolve()]);
   }
 
-  async *#relay(frames: AsyncIterable<openshell.RelayFrame>): AsyncGenerator<RelayFrame> {
+  async *#relay(
+    frames: AsyncIterable<openshell.RelayFrame>,
+    { signal }: CallContext<undefined>,
+  ): AsyncGenerator<RelayFrame> {
     const input = frames[Symbol.asyncIterator]();
     const first = await input.next();
     if (first.done === true || first.value.payload.case !== "init") return;
     const output = new AsyncQueue<RelayFrame>();
-    this.relays.add({ channelId: first.value.payload.value.channelId, input, output });
+    this.relays.add({ channelId: first.value.payload.value.channelId, input, output, signal });
     yield* output;
   }
 }

@@ -23,8 +23,8 @@ export interface RelayContext {
 
 /** Chunks held in each direction: one on its way in and one on its way out; everything else waits at the sender. */
 const heldChunks = 2;
-/** How long the gateway may take to end its side after ours has ended. */
-const lingerMs = 10_000;
+/** How long the gateway may take to end its side of a raw connection after the runtime's has ended. */
+const rawLingerMs = 600_000;
 
 /**
  * Carries bytes between a relay and a channel of the runtime. A side that cannot take more stops the other; the end of one direction is
@@ -33,6 +33,12 @@ const lingerMs = 10_000;
 export class PipedRelay implements Relay {
   readonly #end = new AbortController();
   readonly #toRuntime = new AsyncQueue<ChannelFrame>(heldChunks);
+  readonly #lingerMs: number;
+
+  /** @param lingerMs how long a raw connection waits for the gateway's end after the runtime's */
+  constructor(lingerMs: number = rawLingerMs) {
+    this.#lingerMs = lingerMs;
+  }
 
   abort(reason: string): void {
     this.#end.abort(new OpenShellError("cancelled", reason));
@@ -59,11 +65,16 @@ export class PipedRelay implements Relay {
       toGateway.offer({ payload: { case: "init", value: { channelId: context.channelId } } });
       const fromGateway = context.stream(toGateway, signal);
       context.opened();
-      const input = this.#carryInput(fromGateway, serviceId === services.tcp);
+      const raw = serviceId === services.tcp;
+      const input = this.#carryInput(fromGateway, raw);
       // An input that broke first must not become an unhandled rejection while the output is still awaited.
       input.catch(() => this.abort("the gateway's side of the relay broke"));
       await carryOutput(fromRuntime, toGateway);
-      await settledWithin(input, lingerMs, signal);
+      this.#toRuntime.end();
+      // A reader slower than we are still has megabytes to take. The gateway ends every exec and transfer itself, and keepalive finds one
+      // that is gone; a raw connection's other side may never end.
+      if (raw) await settledWithin(input, this.#lingerMs, signal);
+      else await input;
     } finally {
       this.abort("the relay has ended");
       this.#toRuntime.end();

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { create } from "@bufbuild/protobuf";
 import { afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { services } from "../boundary/index.ts";
+import { sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { encodeFrame, FrameDecoder } from "../common/frames.ts";
 import { createLogger } from "../common/log.ts";
@@ -54,7 +55,13 @@ afterEach(async () => {
   rmSync(directory, { recursive: true });
 });
 
-function start(change: { boundary?: Partial<SupervisorSettings["boundary"]>; gatewayPort?: number } = {}): void {
+interface Change {
+  readonly boundary?: Partial<SupervisorSettings["boundary"]>;
+  readonly gatewayPort?: number;
+  readonly rawLingerMs?: number;
+}
+
+function start(change: Change = {}): void {
   const settings: SupervisorSettings = {
     sandboxId: "sb-1",
     generationId: "g1",
@@ -77,12 +84,13 @@ function start(change: { boundary?: Partial<SupervisorSettings["boundary"]>; gat
   };
   const log = createLogger({ name: "test", level: "error" });
   const onState = (state: SupervisorState) => states.add(state);
-  supervisor = new Supervisor({ settings, build: "test", log, boundaryTiming: timing, onState });
+  const linger = change.rawLingerMs === undefined ? {} : { rawLingerMs: change.rawLingerMs };
+  supervisor = new Supervisor({ settings, build: "test", log, boundaryTiming: timing, onState, ...linger });
   end = supervisor.run(stop.signal);
 }
 
-async function startReady(): Promise<void> {
-  start();
+async function startReady(change: Change = {}): Promise<void> {
+  start(change);
   await states.next(isReady);
 }
 
@@ -291,6 +299,35 @@ describe("a relay", () => {
     channel.output.offer(data("answer"));
     expect(textOf(await relay.input.next())).toBe("answer");
     relay.output.end();
+  });
+
+  it.each([services.exec, services.files])("of %s keeps all that was sent for a slow reader", async (serviceId) => {
+    const rawLingerMs = 20;
+    await startReady({ rawLingerMs });
+    gateway.open("c1", serviceId);
+    const channel = await runtime.channels.next();
+    channel.output.offer({ payload: { case: "opened", value: {} } });
+    const relay = await gateway.relays.next();
+    for (let sent = 0; sent < 20; sent += 1) {
+      await channel.output.push({ payload: { case: "data", value: new Uint8Array(64 * 1024) } });
+    }
+    channel.output.end();
+    // The reader is slower than what a raw connection would be given.
+    await sleep(25 * rawLingerMs);
+    let received = 0;
+    while ((await relay.input.next()).done !== true) received += 1;
+    expect(received).toBe(20);
+    relay.output.end();
+  });
+
+  it("of a raw connection ends at last though the gateway never ends its side", async () => {
+    await startReady({ rawLingerMs: 20 });
+    gateway.open("c1", services.tcp);
+    const channel = await runtime.channels.next();
+    channel.output.offer({ payload: { case: "opened", value: {} } });
+    const relay = await gateway.relays.next();
+    channel.output.end();
+    await new Promise((resolve) => relay.signal.addEventListener("abort", resolve));
   });
 
   it("stops a sender whose receiver does not read", async () => {

@@ -19,6 +19,8 @@ export interface SupervisorOptions {
   readonly build: string;
   readonly log: Logger;
   readonly boundaryTiming?: BoundaryTiming;
+  /** How long a raw connection waits for the gateway's end after the runtime's, in milliseconds. @default 600_000 */
+  readonly rawLingerMs?: number;
   /** Told of each change of state, the first included. */
   readonly onState?: (state: SupervisorState) => void;
 }
@@ -192,7 +194,7 @@ export class Supervisor {
       return { relay, done: relay.run(events, (launch) => this.#boundary.launch(launch), context, signal) };
     }
     if (!piped.has(serviceId)) return undefined;
-    const relay = new PipedRelay();
+    const relay = new PipedRelay(this.#options.rawLingerMs);
     const channel: Parameters<PipedRelay["run"]>[1] = (frames, until) => this.#boundary.channel(frames, until);
     return { relay, done: relay.run(serviceId, channel, context, signal) };
   }
