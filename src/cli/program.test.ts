@@ -528,6 +528,25 @@ describe("sandbox list, get, stop, start, delete", () => {
     expect((await openshell("sandbox delete a --ignore-missing")).stdout).toBe("Sandbox a was not there.\n");
   });
 
+  it("deletes all, also when somebody else deletes one of them meanwhile", async () => {
+    await using shared = new TestGateway();
+    shared.override = {
+      async listSandboxes() {
+        const sandboxes = [...shared.sandboxes.values()];
+        shared.sandboxes.delete("b");
+        return { sandboxes, nextPageToken: "" };
+      },
+    };
+    await shared.start();
+    for (const name of ["a", "b", "c"]) shared.put(name, "READY");
+    const env = { OPENSHELL_GATEWAY_ENDPOINT: shared.endpoint };
+    expect(await openshell("sandbox delete --all", { env })).toMatchObject({
+      code: 0,
+      stdout: "Sandbox a deleted.\nSandbox b was not there.\nSandbox c deleted.\n",
+    });
+    expect(shared.sandboxes.size).toBe(0);
+  });
+
   it("deletes the others when one of several is missing, and fails all the same", async () => {
     gateway.put("a", "READY");
     expect(await openshell("sandbox delete missing a")).toMatchObject({ code: 3, stdout: "Sandbox a deleted.\n" });

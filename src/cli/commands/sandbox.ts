@@ -188,10 +188,12 @@ export async function deleteSandboxes(
   const timeoutMs = parseSeconds("--timeout", options.timeout);
   using connection = await context.connect();
   const wanted = options.all ? (await fetchSandboxes(context, connection, {})).map(({ name }) => name) : names;
+  // What somebody else deleted since it was listed is gone, as was asked.
+  const ignoreMissing = options.all === true || options.ignoreMissing === true;
   const failures: OpenShellError[] = [];
   for (const name of wanted) {
     try {
-      await deleteOne(context, connection, name, { ...options, timeoutMs });
+      await deleteOne(context, connection, name, { ...options, ignoreMissing, timeoutMs });
     } catch (error) {
       if (wanted.length === 1 || context.terminal.signal.aborted) throw error;
       failures.push(OpenShellError.from(error));
