@@ -1,4 +1,5 @@
 import { connect, isIP } from "node:net";
+import { networkInterfaces } from "node:os";
 import { sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { type FenceState, observe, permits, probing } from "./fence.ts";
@@ -7,6 +8,9 @@ export interface Target {
   readonly host: string;
   readonly port: number;
 }
+
+/** What one connect says: that the path is open, that it is closed, or nothing, with the error code that made it fail on this side. */
+export type Answer = "open" | "closed" | { readonly untold: string };
 
 /** Until the fence stands rounds follow each other closely; afterwards they only have to notice that it fell. */
 const intervals = { open: 100, closed: 5_000 } as const;
@@ -38,18 +42,20 @@ export async function probeFence(
   targets: readonly Target[],
   tell: (state: FenceState) => void,
   signal: AbortSignal,
-  connects: (target: Target) => Promise<boolean> = tryConnect,
+  connects: (target: Target) => Promise<Answer> = tryTarget,
 ): Promise<void> {
   let state = probing(performance.now());
   tell(state);
   while (!signal.aborted) {
     const startedAt = performance.now();
-    const reached = await Promise.all(targets.map(connects));
-    const first = targets[reached.indexOf(true)];
+    const answers = await Promise.all(targets.map(connects));
+    const first = targets[answers.indexOf("open")];
+    const untold = answers.find((one) => typeof one === "object")?.untold;
     const next = observe(state, {
       startedAt,
       endedAt: performance.now(),
       ...(first === undefined ? {} : { reachable: printTarget(first) }),
+      ...(untold === undefined ? {} : { untold }),
     });
     if (next.kind !== state.kind) tell(next);
     state = next;
@@ -61,16 +67,38 @@ function printTarget({ host, port }: Target): string {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
-/** True when a TCP connection is established. Refused, rejected, unroutable and unanswered all mean that it is not. */
-function tryConnect({ host, port }: Target): Promise<boolean> {
+/** Connects to a target once. A SYN that nobody answers finds a closed path. */
+export function tryTarget({ host, port }: Target): Promise<Answer> {
   return new Promise((resolve) => {
     const socket = connect({ host, port, timeout: connectTimeoutMs });
-    const done = (connected: boolean) => () => {
+    const done = (answer: Answer) => {
       socket.destroy();
-      resolve(connected);
+      resolve(answer);
     };
-    socket.once("connect", done(true));
-    socket.once("timeout", done(false));
-    socket.once("error", done(false));
+    socket.once("connect", () => done("open"));
+    // Not before the loop has looked at its sockets: where it stood still for long, the answer is there and has not been read.
+    socket.once("timeout", () => setImmediate(() => done("closed")));
+    socket.once("error", ({ code }: NodeJS.ErrnoException) => done(answerOf(code, isIP(host))));
   });
+}
+
+/** How a network says no: refused, rejected, unroutable, unanswered, by whatever enforces it. EINVAL is a blackhole route's. */
+const refusals = new Set([
+  ...["ECONNREFUSED", "ECONNRESET", "EHOSTUNREACH", "ENETUNREACH", "EHOSTDOWN", "ENETDOWN", "ETIMEDOUT"],
+  ...["EACCES", "EPERM", "EINVAL", "EAFNOSUPPORT"],
+]);
+
+/**
+ * What a failed connect says. Every other code, such as EMFILE or ENOBUFS, is this side's own trouble.
+ * @param version of IP: without an address of it, and only then, EADDRNOTAVAIL means that there is no path; else the ports are used up
+ */
+export function answerOf(code: string | undefined, version: number, hasAddress = hasAddressOf): Answer {
+  if (code !== undefined && refusals.has(code)) return "closed";
+  if (code === "EADDRNOTAVAIL" && !hasAddress(version)) return "closed";
+  return { untold: code ?? "unknown" };
+}
+
+function hasAddressOf(version: number): boolean {
+  const all = Object.values(networkInterfaces()).flatMap((one) => one ?? []);
+  return all.some(({ family, internal, scopeid }) => family === `IPv${version}` && !internal && !scopeid);
 }

@@ -1,9 +1,11 @@
+import { once } from "node:events";
+import { createServer } from "node:net";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { type FenceState, observe, permits, probing } from "./fence.ts";
-import { parseTargets } from "./fence-probe.ts";
+import { answerOf, parseTargets, tryTarget } from "./fence-probe.ts";
 
-/** Rounds of 100 ms one after the other, from a string: `x` nothing reached, `o` reached. */
+/** Rounds of 100 ms one after the other, from a string: `x` nothing reached, `o` reached, `?` not told. */
 function observing(start: FenceState, rounds: string, at = 0): FenceState {
   return [...rounds].reduce(
     (state, one, index) =>
@@ -11,6 +13,7 @@ function observing(start: FenceState, rounds: string, at = 0): FenceState {
         startedAt: at + index * 100,
         endedAt: at + (index + 1) * 100,
         ...(one === "o" ? { reachable: "10.0.0.1:443" } : {}),
+        ...(one === "?" ? { untold: "EMFILE" } : {}),
       }),
     start,
   );
@@ -41,14 +44,52 @@ describe("the fence", () => {
     expect(observing(breached, "x".repeat(10)).kind).toBe("fenced");
   });
 
-  it("never permits agent processes when the last second had a connection", () => {
+  it("does not stand, and no longer stands, for who cannot tell", () => {
+    expect(observing(probing(0), `${"x".repeat(9)}?${"x".repeat(9)}`).kind).toBe("probing");
+    expect(observing(probing(0), `${"x".repeat(9)}?${"x".repeat(10)}`).kind).toBe("fenced");
+    expect(observing(probing(0), "?".repeat(400)).kind).toBe("probing");
+    const blind = observing({ kind: "fenced" }, "?");
+    expect(blind).toEqual({ kind: "breached", untold: "EMFILE" });
+    expect(observing(blind, `${"x".repeat(9)}?${"x".repeat(9)}`).kind).toBe("breached");
+    expect(observing(blind, "x".repeat(10)).kind).toBe("fenced");
+  });
+
+  it("never permits agent processes when the last second had a connection or could not be told", () => {
     fc.assert(
-      fc.property(fc.array(fc.constantFrom("x", "o"), { maxLength: 400 }), (rounds) => {
+      fc.property(fc.array(fc.constantFrom("x", "o", "?"), { maxLength: 400 }), (rounds) => {
         const state = observing(probing(0), rounds.join(""));
-        if (rounds.slice(-10).includes("o") || rounds.length < 10) expect(permits(state)).toBe(false);
+        if (/[o?]/.test(rounds.slice(-10).join("")) || rounds.length < 10) expect(permits(state)).toBe(false);
         else expect(permits(state)).toBe(true);
       }),
     );
+  });
+});
+
+describe("a probe", () => {
+  it.each(["ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "EPERM"])("finds the path closed by %s", (code) => {
+    expect(answerOf(code, 4)).toBe("closed");
+  });
+
+  it.each(["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "EAGAIN", undefined])("is told nothing by %s", (code) => {
+    expect(answerOf(code, 4)).toEqual({ untold: code ?? "unknown" });
+  });
+
+  it("finds the path closed without an address of the target's family, and is told nothing without a port", () => {
+    const address = (version: number) => version === 4;
+    expect(answerOf("EADDRNOTAVAIL", 6, address)).toBe("closed");
+    expect(answerOf("EADDRNOTAVAIL", 4, address)).toEqual({ untold: "EADDRNOTAVAIL" });
+  });
+
+  it("sees a connection although its process stood still for longer than it waits", async () => {
+    const server = createServer((socket) => socket.destroy());
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const address = server.address();
+    const answer = tryTarget({ host: "127.0.0.1", port: typeof address === "object" ? (address?.port ?? 0) : 0 });
+    await new Promise((resolve) => process.nextTick(resolve));
+    for (const until = performance.now() + 600; performance.now() < until; );
+    expect(await answer).toBe("open");
+    server.close();
   });
 });
 

@@ -4,8 +4,8 @@ export type FenceState =
   | { readonly kind: "fenced" }
   /** Still open after the bound; the cluster enforces no NetworkPolicy, or not this one. */
   | { readonly kind: "not-enforced"; readonly closedSince?: number; readonly reachable: string }
-  /** Was fenced, then something could be reached. */
-  | { readonly kind: "breached"; readonly closedSince?: number; readonly reachable: string }
+  /** Was fenced, then something could be reached, or for the reason `untold` nobody can tell any more. */
+  | { readonly kind: "breached"; readonly closedSince?: number; readonly reachable?: string; readonly untold?: string }
   /** Not looked at, because the operator said so. */
   | { readonly kind: "unchecked" };
 
@@ -15,6 +15,8 @@ export interface ProbeRound {
   readonly endedAt: number;
   /** The target that answered, as host:port; absent when none did. */
   readonly reachable?: string;
+  /** Why a connect that did not succeed says nothing about the network: it failed on this side. */
+  readonly untold?: string;
 }
 
 /** Failures must last this long: measured, a new Pod reaches the API server for its first 0.5 to 1 s. */
@@ -30,6 +32,7 @@ export function probing(now: number): FenceState {
 export function observe(state: FenceState, round: ProbeRound): FenceState {
   if (state.kind === "unchecked") return state;
   if (round.reachable !== undefined) return opened(state, round.endedAt, round.reachable);
+  if (round.untold !== undefined) return blinded(state, round.untold);
   if (state.kind === "fenced") return state;
   const closedSince = state.closedSince ?? round.startedAt;
   if (round.endedAt - closedSince >= closedForMs) return { kind: "fenced" };
@@ -47,6 +50,13 @@ function opened(state: FenceState, now: number, reachable: string): FenceState {
     default:
       return { kind: "not-enforced", reachable };
   }
+}
+
+/** What cannot be looked at counts as open: the agent has our user and can, for example, take our file descriptors away. */
+function blinded(state: Exclude<FenceState, { kind: "unchecked" }>, untold: string): FenceState {
+  if (state.kind === "fenced") return { kind: "breached", untold };
+  const { closedSince: _, ...open } = state;
+  return open;
 }
 
 /** Whether agent processes may run. */

@@ -31,6 +31,10 @@ class FakeTree {
     return true;
   }
 
+  signalAll(signal: NodeJS.Signals): void {
+    for (const pid of this.entries.keys()) this.signal(pid, signal);
+  }
+
   states(): string {
     return [...this.entries.values()].map((one) => one.state).join("");
   }
@@ -100,6 +104,20 @@ describe("freezing", () => {
     tree.entries.set(10, { pid: 10, parent: 1, group: 10, session: 10, state: "T", started: "other" });
     freezer.thaw("supervisor-lost");
     expect(tree.continued).toEqual([]);
+  });
+
+  it("stops and continues everything at once where processes cannot be listed", async () => {
+    const tree = new FakeTree();
+    tree.add(10, 1);
+    tree.add(11, 10);
+    tree.beforeList = () => {
+      throw new Error("EMFILE");
+    };
+    freezer = new Freezer(tree, log);
+    await freezer.freeze("fence-breached", "blind");
+    expect(tree.states()).toBe("TT");
+    freezer.thaw("fence-breached");
+    expect(tree.states()).toBe("SS");
   });
 
   it("lasts until no cause is left, and tells each change", async () => {

@@ -6,7 +6,7 @@ import type { Processes } from "./processes.ts";
 /** Why the tree may be frozen; it runs when no cause is left. */
 export type FreezeCause = "supervisor-lost" | "fence-breached";
 
-type Tree = Pick<Processes, "list" | "signal">;
+type Tree = Pick<Processes, "list" | "signal" | "signalAll">;
 
 const stopped = (one: ProcessEntry) => one.state === "T" || one.state === "t";
 /** While frozen the tree is walked again this often, for what was put in from outside or continued by hand. */
@@ -24,6 +24,8 @@ export class Freezer {
   readonly #causes = new Map<FreezeCause, string>();
   /** What we stopped, as pid and start time; what somebody else had stopped before is none of it. */
   readonly #ours = new Set<string>();
+  /** Somebody else's may be among what we stopped, since the tree could not be listed. */
+  #unlisted = false;
   #patrol: NodeJS.Timeout | undefined;
   #settled: Promise<void> = Promise.resolve();
 
@@ -48,6 +50,7 @@ export class Freezer {
     this.#causes.set(cause, reason);
     if (first) {
       this.#ours.clear();
+      this.#unlisted = false;
       this.#pass();
       this.#patrol = setInterval(() => this.#pass(), patrolMs);
       this.#settled = this.#settle();
@@ -62,12 +65,13 @@ export class Freezer {
     if (!this.#causes.delete(cause)) return;
     if (this.#causes.size === 0) {
       clearInterval(this.#patrol);
-      const all = this.#tree.list();
+      const all = this.#list() ?? [];
       const depth = depths(all);
       const mine = all.filter((one) => this.#ours.has(idOf(one)));
       mine.sort((left, right) => (depth.get(right.pid) ?? 0) - (depth.get(left.pid) ?? 0));
       for (const one of mine) this.#tree.signal(one.pid, "SIGCONT");
       this.#ours.clear();
+      if (this.#unlisted) this.#tree.signalAll("SIGCONT");
       this.#log.info({ cause, processes: mine.length }, "the process tree runs again");
     }
     this.#changed();
@@ -78,8 +82,13 @@ export class Freezer {
    * instruction: a parent, for example, waits so for the child of its vfork(2), and for ever where that was stopped before its exec.
    */
   #pass(): number {
+    const all = this.#list();
+    if (all === undefined) {
+      this.#tree.signalAll("SIGSTOP");
+      return 0;
+    }
     let running = 0;
-    for (const one of this.#tree.list()) {
+    for (const one of all) {
       if (stopped(one)) continue;
       const isTold = this.#ours.has(idOf(one));
       if (!isTold || one.state !== "D") running += 1;
@@ -87,6 +96,17 @@ export class Freezer {
       this.#tree.signal(one.pid, "SIGSTOP");
     }
     return running;
+  }
+
+  /** Undefined where PID 1 has no descriptors left to read /proc with, which the agent, having our user, can bring about. */
+  #list(): ProcessEntry[] | undefined {
+    try {
+      return this.#tree.list();
+    } catch (error) {
+      if (!this.#unlisted) this.#log.error({ err: error }, "processes cannot be listed, and are signalled all at once");
+      this.#unlisted = true;
+      return undefined;
+    }
   }
 
   /** A child forked between two walks is found by the next; two clean walks in a row mean there is none. */

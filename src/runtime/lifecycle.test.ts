@@ -237,6 +237,23 @@ describe("the fence", () => {
     server.close();
   });
 
+  it.skipIf(!isRoot)(
+    "counts as fallen when a process of the agent's user takes the descriptors to look at it",
+    async () => {
+      await using runtime = await RuntimeProcess.start({
+        uid: 10_001,
+        environment: { OPENSHELL_FENCE_CHECK: "enforce", OPENSHELL_FENCE_TARGETS: "127.0.0.1:1" },
+      });
+      await using supervisor = await runtime.supervisor();
+      await supervisor.connect();
+      await fenceIs(supervisor, Fence.FENCED);
+      expect(await supervisor.exec(["prlimit", "--pid=1", "--nofile=3:3"])).toMatchObject({ code: 0 });
+      expect(await fenceIs(supervisor, Fence.BREACHED)).toMatchObject({ reachable: "" });
+      const tree = await supervisor.seen((payload) => (payload.case === "tree" ? payload.value : undefined));
+      expect(tree).toMatchObject({ frozen: true, reason: expect.stringMatching(/cannot be probed: .* EMFILE/) });
+    },
+  );
+
   it("is reported as unchecked where the operator switched the check off", async () => {
     await using runtime = await RuntimeProcess.start();
     await using supervisor = await runtime.supervisor();

@@ -180,7 +180,11 @@ export class Runtime {
     this.#options.log.info({ fence }, "fence");
     this.#fence = fence;
     if (fence.kind === "breached") {
-      void this.#freezer.freeze("fence-breached", `the network fence is open: ${fence.reachable} can be reached`);
+      const reason =
+        fence.reachable === undefined
+          ? `the network fence cannot be probed: connecting fails with ${fence.untold}`
+          : `the network fence is open: ${fence.reachable} can be reached`;
+      void this.#freezer.freeze("fence-breached", reason);
     } else if (fence.kind === "fenced") {
       this.#freezer.thaw("fence-breached");
     }
