@@ -15,10 +15,12 @@ import {
   utimesSync,
   writeFileSync,
 } from "node:fs";
+import fs from "node:fs/promises";
+import { syncBuiltinESMExports } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { type Pack, pack } from "tar-stream";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { extractTree } from "./tar-extract.ts";
 import { packTree, treeBytes } from "./tar-pack.ts";
 
@@ -117,6 +119,81 @@ describe("what a tar stream cannot carry", () => {
     ]);
     expect(result.files).toBe(1);
     expect(readFileSync(join(directory, "out/project/sub/good"), "utf8")).toBe("kept");
+  });
+});
+
+describe("a tree that changes while it is packed", () => {
+  let source: string;
+
+  beforeEach(() => {
+    source = join(directory, "project");
+    mkdirSync(join(source, "d"), { recursive: true });
+    for (const name of ["a", "b", "c", "d/e"]) writeFileSync(join(source, name), name);
+    symlinkSync("a", join(source, "l"));
+  });
+  afterEach(() => {
+    vi.restoreAllMocks();
+    syncBuiltinESMExports();
+  });
+
+  /** Runs `change` right after a look at `name`, before anything is done with what was seen. */
+  function afterLookAt(name: string, change: (path: string) => void): void {
+    const { lstat } = fs;
+    vi.spyOn(fs, "lstat").mockImplementation(async (path, options) => {
+      const seen = await lstat(path, options);
+      if (path === join(source, name)) change(join(source, name));
+      return seen;
+    });
+    syncBuiltinESMExports();
+  }
+
+  async function packed() {
+    const { stream, summary } = await packTree(source);
+    await extractTree(stream, join(directory, "out"));
+    const names = readdirSync(join(directory, "out/project"), { recursive: true }).map(String).sort();
+    return { names, skipped: summary().skipped, files: summary().files };
+  }
+
+  it.each([
+    ["b", ["a", "c", "d", "d/e", "l"]],
+    ["d", ["a", "b", "c", "d", "l"]],
+    ["d/e", ["a", "b", "c", "d", "l"]],
+    ["l", ["a", "b", "c", "d", "d/e"]],
+  ])("comes without %s when that is removed between a look and its reading", async (name, names) => {
+    afterLookAt(name, (path) => rmSync(path, { recursive: true }));
+    expect(await packed()).toEqual({ names, skipped: [], files: names.filter((one) => one !== "d").length });
+  });
+
+  it("comes without what is removed between the directory's reading and a look", async () => {
+    afterLookAt("b", () => rmSync(join(source, "c")));
+    expect(await packed()).toEqual({ names: ["a", "b", "d", "d/e", "l"], skipped: [], files: 4 });
+  });
+
+  it.each([
+    ["a pipe", "b", (path: string) => execFileSync("mkfifo", [path])],
+    ["a link", "b", (path: string) => symlinkSync("/etc/passwd", path)],
+    ["a directory", "b", (path: string) => mkdirSync(path)],
+    ["a file", "l", (path: string) => writeFileSync(path, "x")],
+  ])("comes without what is replaced by %s, and says so", async (_, name, replace) => {
+    afterLookAt(name, (path) => {
+      rmSync(path);
+      replace(path);
+    });
+    expect(await packed()).toEqual({
+      names: ["a", "b", "c", "d", "d/e", "l"].filter((one) => one !== name),
+      skipped: [`project/${name}: it changed while it was read`],
+      files: 4,
+    });
+  });
+
+  it("has a file's size and mode as they are when it is opened", async () => {
+    afterLookAt("b", (path) => {
+      writeFileSync(path, "longer than before");
+      chmodSync(path, 0o751);
+    });
+    expect(await packed()).toMatchObject({ skipped: [], files: 5 });
+    expect(readFileSync(join(directory, "out/project/b"), "utf8")).toBe("longer than before");
+    expect(statSync(join(directory, "out/project/b")).mode & 0o777).toBe(0o751);
   });
 });
 
