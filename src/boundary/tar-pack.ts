@@ -26,13 +26,8 @@ export async function packTree(source: string, options: PackOptions = {}) {
   const absolute = await followed(source);
   const root = options.name ?? (basename(resolve(source)) || "root");
   const tally: Tally = { files: 0, bytes: 0, skipped: [] };
-  const archive = tarPack();
-  addTree(archive, walk(absolute, options.only), root, tally).then(
-    () => archive.finalize(),
-    (error: unknown) => archive.destroy(isOfFileSystem(error) ? explain(error) : (error as Error)),
-  );
   return {
-    stream: archive as AsyncIterable<Uint8Array>,
+    stream: archived(walk(absolute, options.only), root, tally),
     /** Complete once the stream has ended. */
     summary: (): TransferSummary => ({ ...tally, path: absolute }),
   };
@@ -120,6 +115,16 @@ const changes: ReadonlyMap<string | undefined, Change> = new Map([
   ["ENXIO", "replaced"],
   ["EINVAL", "replaced"],
 ]);
+
+/** Begins when it is read: before, nobody would hear of a failure, and a file that was opened would stay so. */
+async function* archived(found: AsyncIterable<Found>, root: string, tally: Tally) {
+  const archive = tarPack();
+  addTree(archive, found, root, tally).then(
+    () => archive.finalize(),
+    (error: unknown) => archive.destroy(isOfFileSystem(error) ? explain(error) : (error as Error)),
+  );
+  yield* archive as AsyncIterable<Uint8Array>;
+}
 
 async function addTree(archive: Pack, found: AsyncIterable<Found>, root: string, tally: Tally): Promise<void> {
   for await (const { path, relative, stat, target, leftOut } of found) {

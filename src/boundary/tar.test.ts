@@ -15,7 +15,7 @@ import {
   utimesSync,
   writeFileSync,
 } from "node:fs";
-import fs from "node:fs/promises";
+import fs, { access } from "node:fs/promises";
 import { syncBuiltinESMExports } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -94,6 +94,16 @@ describe("a tree through a tar stream", () => {
 
   it("names a source that is not there", async () => {
     await expect(packTree(join(directory, "absent"))).rejects.toThrow(`${join(directory, "absent")} does not exist`);
+  });
+
+  it("is not read before somebody asks for it, who then hears of a failure", async () => {
+    const source = join(directory, "project");
+    mkdirSync(source);
+    const { stream } = await packTree(source);
+    rmSync(source, { recursive: true });
+    // Long enough for a look at the disk.
+    await access(directory).then(() => access(directory));
+    await expect(extractTree(stream, join(directory, "out"))).rejects.toMatchObject({ code: "not-found" });
   });
 });
 
