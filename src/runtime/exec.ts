@@ -13,6 +13,8 @@ export interface ExecOptions {
   readonly processes: Pick<Processes, "spawn" | "signalSession">;
   /** What a command's own environment is laid over. */
   readonly environment: Environment;
+  /** Called right before the program starts, which may be long after the channel was opened; throws where none may start. */
+  readonly permit: () => void;
   /** Aborted when the channel is lost; what the exec started is killed then. */
   readonly signal: AbortSignal;
 }
@@ -69,6 +71,7 @@ async function run(
     },
     { ...options.environment, ...terminal },
   );
+  options.permit();
   const child = options.processes.spawn({
     ...command,
     stdio: start.tty ? "terminal" : "pipes",

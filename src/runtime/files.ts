@@ -8,13 +8,20 @@ import { boundary, statusNumber } from "../wire/index.ts";
 
 type Reply = NonNullable<MessageInitShape<typeof boundary.FilesReplySchema>["payload"]>;
 
+export interface FilesOptions {
+  readonly home: string;
+  /** Called once it is known what is asked for; throws where nothing may be served. */
+  readonly permit: () => void;
+}
+
 /** Serves one upload or download. Paths are the agent's to choose: this process has the agent's rights and no others. */
-export async function serveFiles(channel: ByteChannel, home: string): Promise<void> {
+export async function serveFiles(channel: ByteChannel, { home, permit }: FilesOptions): Promise<void> {
   const send = (payload: Reply) => channel.write(encodeFrame(boundary.FilesReplySchema, { payload }));
   try {
     const requests = decodeFrames(boundary.FilesRequestSchema, channel.readable);
     const first = await requests.next();
     const request = first.done === true ? undefined : first.value.payload;
+    permit();
     if (request?.case === "upload") {
       const destination = resolve(home, request.value.destination);
       await refuseTooLarge(destination, request.value.sizeHint);

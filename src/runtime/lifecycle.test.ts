@@ -1,8 +1,8 @@
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { createServer, type Server } from "node:net";
 import { describe, expect, it } from "vitest";
-import { services } from "../boundary/index.ts";
+import { download, openTcp, runExec, services } from "../boundary/index.ts";
 import { boundary } from "../wire/index.ts";
 import { Generation, isRoot, RuntimeProcess, type TestSupervisor } from "./_harness.ts";
 
@@ -88,6 +88,43 @@ describe("a supervisor", () => {
     await using again = await runtime.supervisor(1);
     expect(await again.connect()).toMatchObject({ case: "refused", value: { reason: Reason.OLDER_SESSION } });
     expect((await second.exec(["true"])).code).toBe(0);
+  });
+});
+
+describe("a channel that was opened and not used", () => {
+  it("starts nothing while the tree is frozen", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using supervisor = await runtime.supervisor();
+    await supervisor.connect();
+    const execs = await supervisor.channel(services.exec);
+    const tcp = await supervisor.channel(services.tcp);
+    const files = await supervisor.channel(services.files);
+    supervisor.disconnect();
+    const opened = async () => (await supervisor.channel(services.exec)).abort(new Error("the test leaves"));
+    const refusal = () => opened().catch((error) => error.code);
+    await expect.poll(refusal).toBe("permission-denied");
+    const started = runExec(execs, { command: ["touch", "started"] }).next();
+    await expect(started).rejects.toMatchObject({ code: "permission-denied" });
+    await expect(openTcp(tcp, "127.0.0.1", runtime.port)).rejects.toMatchObject({ code: "permission-denied" });
+    const received = download(files, { source: ".", destination: `${runtime.directory}/received` });
+    await expect(received).rejects.toMatchObject({ code: "permission-denied" });
+    expect(existsSync(`${runtime.home}/started`)).toBe(false);
+  });
+
+  it("starts nothing for a supervisor that was replaced, and what it runs is hung up", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using first = await runtime.supervisor(1);
+    await first.connect();
+    const unused = await first.channel(services.exec);
+    const command = ["sh", "-c", "trap 'echo x > hung; exit' HUP; echo up; while :; do sleep 0.05; done"];
+    const running = runExec(await first.channel(services.exec), { command });
+    await running.next();
+    await using second = await runtime.supervisor(2);
+    await second.connect();
+    await expect(runExec(unused, { command: ["touch", "started"] }).next()).rejects.toThrow();
+    await expect(running.next()).rejects.toThrow();
+    await expect.poll(() => existsSync(`${runtime.home}/hung`)).toBe(true);
+    expect(existsSync(`${runtime.home}/started`)).toBe(false);
   });
 });
 

@@ -45,6 +45,11 @@ export class Refused {
   }
 }
 
+interface HeldChannel {
+  readonly tls: string;
+  readonly lost: (error: OpenShellError) => void;
+}
+
 /**
  * The state of one sandbox run, in one place: who supervises it, whether the network is closed, whether the tree is frozen, what became
  * of the main process. Agent processes run only while a session is held, the fence stands and nothing froze the tree.
@@ -61,6 +66,7 @@ export class Runtime {
   #fence: FenceState = probing(0);
   #acknowledged = false;
   #ending = false;
+  readonly #channels = new Set<HeldChannel>();
 
   constructor(options: RuntimeOptions) {
     this.#options = options;
@@ -107,6 +113,9 @@ export class Runtime {
     if (!result.accepted) return new Refused(Reason[result.refusal], result.message);
     this.#replace(grant.session);
     this.#session = result.state;
+    for (const { lost } of [...this.#channels].filter((one) => one.tls !== tls)) {
+      lost(new OpenShellError("cancelled", `the session was taken over (session ${grant.session})`));
+    }
     const connection: Connection = new Connection(id, {
       beaten: () => {
         if (this.#main.isFinal && !this.#acknowledged) this.#tellMain();
@@ -167,6 +176,16 @@ export class Runtime {
       const message = "the sandbox's network is not closed yet, so nothing may run in it";
       throw new OpenShellError("unavailable", message, { retryAfterMs: 1_000 });
     }
+  }
+
+  /**
+   * Keeps a channel with who opened it: `lost` is called when another supervisor takes the session over.
+   * @returns what forgets it
+   */
+  holdChannel(tls: string, lost: (error: OpenShellError) => void): () => void {
+    const held = { tls, lost };
+    this.#channels.add(held);
+    return () => this.#channels.delete(held);
   }
 
   /** Environment of execs: the image's, and what user and template set for the sandbox. */

@@ -96,34 +96,41 @@ export function boundaryService(
       }
       const { serviceId } = payload.value;
       const service = serviceOf(serviceId);
-      runtime.checkChannel(peerOf(context));
-      return { serviceId, service };
+      const peer = peerOf(context);
+      runtime.checkChannel(peer);
+      return { serviceId, service, peer };
     } catch (error) {
       return OpenShellError.from(error);
     }
   }
 
   async function* serve(
-    { serviceId, service }: OpenChannel,
+    { serviceId, service, peer }: OpenChannel,
     frames: AsyncIterator<boundary.ChannelFrame>,
     context: CallContext,
   ): AsyncGenerator<MessageInitShape<typeof boundary.ChannelFrameSchema>, void, undefined> {
     const gone = new AbortController();
     const { channel, outgoing } = createChannel(dataOf(frames));
-    const lost = () => {
-      const error = new OpenShellError("cancelled", "the channel was lost");
+    const end = (error: OpenShellError) => {
       outgoing.end(error);
       gone.abort(error);
     };
+    const lost = () => end(new OpenShellError("cancelled", "the channel was lost"));
     context.signal.addEventListener("abort", lost, { once: true });
+    const release = runtime.holdChannel(peer, end);
+    const permit = () => {
+      gone.signal.throwIfAborted();
+      runtime.checkChannel(peer);
+    };
     try {
       yield { payload: { case: "opened", value: {} } };
-      service(channel, { signal: gone.signal, runtime, processes, home }).catch((error: unknown) => {
+      service(channel, { signal: gone.signal, permit, runtime, processes, home }).catch((error: unknown) => {
         log.error({ err: error, service: serviceId }, "a channel failed");
         outgoing.end(error);
       });
       for await (const value of outgoing) yield { payload: { case: "data", value } };
     } finally {
+      release();
       context.signal.removeEventListener("abort", lost);
       gone.abort(new OpenShellError("cancelled", "the channel ended"));
     }
@@ -133,10 +140,14 @@ export function boundaryService(
 interface OpenChannel {
   readonly serviceId: string;
   readonly service: Service;
+  /** Hash of the TLS key it was opened with. */
+  readonly peer: string;
 }
 
 interface ServiceContext {
   readonly signal: AbortSignal;
+  /** Throws where nothing may begin now, however long ago the channel was opened. */
+  readonly permit: () => void;
   readonly runtime: Runtime;
   readonly processes: Processes;
   readonly home: string;
@@ -148,12 +159,12 @@ type Service = (channel: Channel, context: ServiceContext) => Promise<void>;
 function serviceOf(id: string): Service {
   switch (id) {
     case services.exec:
-      return (channel, { signal, runtime, processes }) =>
-        serveExec(channel, { processes, environment: runtime.environment, signal });
+      return (channel, { signal, permit, runtime, processes }) =>
+        serveExec(channel, { processes, environment: runtime.environment, permit, signal });
     case services.files:
-      return (channel, { home }) => serveFiles(channel, home);
+      return (channel, { permit, home }) => serveFiles(channel, { permit, home });
     case services.tcp:
-      return (channel, { signal }) => serveTcp(channel, signal);
+      return (channel, { permit, signal }) => serveTcp(channel, { permit, signal });
     default:
       throw new OpenShellError("unimplemented", `the sandbox has no service "${id}"`);
   }

@@ -6,13 +6,21 @@ import { boundary, statusNumber } from "../wire/index.ts";
 
 const connectTimeoutMs = 10_000;
 
+export interface TcpOptions {
+  /** Called right before the connection is made; throws where none may be. */
+  readonly permit: () => void;
+  /** Aborted when the channel is lost. */
+  readonly signal: AbortSignal;
+}
+
 /** Connects a channel to a port of this Pod's loopback interface. */
-export async function serveTcp(channel: ByteChannel, signal: AbortSignal): Promise<void> {
+export async function serveTcp(channel: ByteChannel, { permit, signal }: TcpOptions): Promise<void> {
   let socket: Socket;
   let rest: AsyncIterable<Uint8Array>;
   try {
     const header = await readHeader(boundary.TcpOpenSchema, channel.readable);
     rest = header.rest;
+    permit();
     socket = await open(header.message);
   } catch (error) {
     const { code, message } = OpenShellError.from(error);
