@@ -126,3 +126,16 @@ test("a channel ends when the way to the runtime goes dead without a word", { ti
   await expect(channel.next()).rejects.toMatchObject({ code: "unavailable" });
   await links.next(({ name }) => name === "connected");
 });
+
+test("a runtime that says hello again in its session is left, and connected to anew", async () => {
+  const links = new Log<BoundaryLink>();
+  await using started = await startSession({ onLink: (link) => links.add(link) });
+  await links.next(({ name }) => name === "connected");
+  const version = { major: 1, minor: 0, build: "test" };
+  started.runtime.send({ case: "hello", value: { version, instanceId: started.runtime.instanceId } });
+  expect(await links.next(({ name }) => name !== "connected")).toMatchObject({
+    name: "lost",
+    message: "the runtime said hello twice",
+  });
+  await links.next(({ name }) => name === "connected");
+});

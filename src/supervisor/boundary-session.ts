@@ -157,6 +157,8 @@ export class BoundarySession {
         watchdog.touch();
         if (payload.case === "refused") return { end: endOfRefusal(payload.value) };
         if (payload.case === "hello") {
+          // Each would start heartbeats and bring the launch again.
+          if (this.#connected !== undefined) return this.#lost("Closed", "the runtime said hello twice");
           const end = this.#accept(payload.value);
           if (end !== undefined) return { end };
           this.#connected = { client, out, sinceMs: this.#now() };
