@@ -1,20 +1,24 @@
-import { afterEach, describe, expect, it } from "vitest";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { createLogger } from "../common/log.ts";
 import { Freezer } from "./freezer.ts";
-import { type ProcessEntry, parseStat } from "./process-list.ts";
+import { listProcesses, type ProcessEntry, parseStat } from "./process-list.ts";
 
 const log = createLogger({ name: "test", level: "error" });
 
 /** A process table whose signals work as the kernel's do. */
 class FakeTree {
   readonly entries = new Map<number, ProcessEntry>();
+  readonly stopped = new Set<number>();
   readonly continued: number[] = [];
   /** Called before every walk, to change the table behind the freezer's back. */
   beforeList: (pass: number) => void = () => {};
   #passes = 0;
 
   add(pid: number, parent: number, state = "S"): void {
-    this.entries.set(pid, { pid, parent, group: pid, session: pid, state, started: String(pid * 10) });
+    this.entries.set(pid, { pid, parent, group: pid, session: pid, state, threads: 2, started: String(pid * 10) });
   }
 
   list(): ProcessEntry[] {
@@ -27,7 +31,8 @@ class FakeTree {
     const entry = this.entries.get(pid);
     if (entry === undefined) return false;
     if (signal === "SIGCONT") this.continued.push(pid);
-    if (entry.state !== "D") this.entries.set(pid, { ...entry, state: signal === "SIGSTOP" ? "T" : "S" });
+    else this.stopped.add(pid);
+    if (!"DtZ".includes(entry.state)) this.entries.set(pid, { ...entry, state: signal === "SIGSTOP" ? "T" : "S" });
     return true;
   }
 
@@ -86,6 +91,24 @@ describe("freezing", () => {
     expect(tree.continued).toEqual([11, 10]);
   });
 
+  it.each([
+    ["held by a debugger", "t"],
+    ["ended", "Z"],
+  ])("stops a process whose main thread is %s while others run, and waits for no sign of it", async (_name, state) => {
+    const tree = new FakeTree();
+    tree.add(10, 1, state);
+    let walks = 0;
+    tree.beforeList = (pass) => {
+      walks = pass;
+    };
+    freezer = new Freezer(tree, log);
+    await freezer.freeze("supervisor-lost", "gone");
+    expect([...tree.stopped]).toEqual([10]);
+    expect(walks).toBeLessThan(5);
+    freezer.thaw("supervisor-lost");
+    expect(tree.continued).toEqual([10]);
+  });
+
   it("leaves alone what somebody else had stopped", async () => {
     const tree = new FakeTree();
     tree.add(10, 1);
@@ -101,7 +124,7 @@ describe("freezing", () => {
     tree.add(10, 1);
     freezer = new Freezer(tree, log);
     await freezer.freeze("supervisor-lost", "gone");
-    tree.entries.set(10, { pid: 10, parent: 1, group: 10, session: 10, state: "T", started: "other" });
+    tree.entries.set(10, { pid: 10, parent: 1, group: 10, session: 10, state: "T", threads: 1, started: "other" });
     freezer.thaw("supervisor-lost");
     expect(tree.continued).toEqual([]);
   });
@@ -136,12 +159,35 @@ describe("freezing", () => {
   });
 });
 
+describe("the living processes", () => {
+  let directory: string;
+  beforeEach(() => {
+    directory = mkdtempSync(join(tmpdir(), "openshell-proc-"));
+  });
+  afterEach(() => rmSync(directory, { recursive: true, force: true }));
+
+  it("are those with a thread that runs, whatever became of the main one", () => {
+    const add = (pid: number, state: string, threads: number) => {
+      mkdirSync(join(directory, String(pid)));
+      const line = `${pid} (a) ${state} 1 1 1 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 ${threads} 0 987654 1000`;
+      writeFileSync(join(directory, String(pid), "stat"), line);
+    };
+    add(2, "S", 1);
+    add(3, "Z", 1);
+    add(4, "Z", 2);
+    add(5, "X", 1);
+    mkdirSync(join(directory, "6"));
+    expect(listProcesses(1, directory).map(({ pid }) => pid)).toEqual([2, 4]);
+  });
+});
+
 describe("a line of /proc/<pid>/stat", () => {
   it("is read past a command name with spaces and parentheses", () => {
-    const rest = "S 3 4 5 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1000";
+    const rest = "S 3 4 5 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 3 0 987654 1000";
     expect(parseStat(`42 (a) b (c)) ${rest}`)).toEqual({
       pid: 42,
       state: "S",
+      threads: 3,
       parent: 3,
       group: 4,
       session: 5,

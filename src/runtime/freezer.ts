@@ -8,7 +8,13 @@ export type FreezeCause = "supervisor-lost" | "fence-breached";
 
 type Tree = Pick<Processes, "list" | "signal" | "signalAll">;
 
-const stopped = (one: ProcessEntry) => one.state === "T" || one.state === "t";
+/** Its main thread's state stands for all threads in this one only: it is a stop of the whole process. */
+const isStopped = (one: ProcessEntry) => one.state === "T";
+/**
+ * States of a main thread that hide what the others do, of one that was told to stop: it waits in the kernel, and stops before its next
+ * instruction; it is held by a debugger, which may be its own child; or it has ended.
+ */
+const silent = new Set(["D", "t", "Z"]);
 /** While frozen the tree is walked again this often, for what was put in from outside or continued by hand. */
 const patrolMs = 1_000;
 const maxPasses = 200;
@@ -78,8 +84,8 @@ export class Freezer {
   }
 
   /**
-   * Stops whatever runs; how many that were. One that was told to and waits in the kernel is none of them, since it stops before its next
-   * instruction: a parent, for example, waits so for the child of its vfork(2), and for ever where that was stopped before its exec.
+   * Stops whatever runs; how many that were. Who was told to and cannot show it is none of them: a parent, for example, waits in the kernel
+   * for the child of its vfork(2), and for ever where that was stopped before its exec.
    */
   #pass(): number {
     const all = this.#list();
@@ -89,9 +95,9 @@ export class Freezer {
     }
     let running = 0;
     for (const one of all) {
-      if (stopped(one)) continue;
+      if (isStopped(one)) continue;
       const isTold = this.#ours.has(idOf(one));
-      if (!isTold || one.state !== "D") running += 1;
+      if (!isTold || !silent.has(one.state)) running += 1;
       this.#ours.add(idOf(one));
       this.#tree.signal(one.pid, "SIGSTOP");
     }

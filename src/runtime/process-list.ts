@@ -6,14 +6,16 @@ export interface ProcessEntry {
   readonly parent: number;
   readonly group: number;
   readonly session: number;
-  /** R running, S sleeping, D waiting, T stopped, t traced, … */
+  /** Of its main thread: R running, S sleeping, D waiting, T stopped, t traced, Z ended, … */
   readonly state: string;
+  /** With an ended main thread, until the last of the others has ended, too. */
+  readonly threads: number;
   /** Start time in clock ticks; with the pid it names one process for ever. */
   readonly started: string;
 }
 
 /**
- * The living processes below `self`, zombies left out. As PID 1 that is everything in the PID namespace, also what was put there from
+ * The living processes below `self`, zombies left out: those without a thread that runs. As PID 1 that is everything in the PID namespace, also what was put there from
  * outside; elsewhere the descendants.
  */
 export function listProcesses(self = process.pid, directory = "/proc"): ProcessEntry[] {
@@ -21,9 +23,13 @@ export function listProcesses(self = process.pid, directory = "/proc"): ProcessE
   for (const name of readdirSync(directory)) {
     if (!/^[1-9]\d*$/.test(name)) continue;
     const entry = readStat(`${directory}/${name}/stat`);
-    if (entry !== undefined && entry.pid !== self && entry.state !== "Z" && entry.state !== "X") all.push(entry);
+    if (entry !== undefined && entry.pid !== self && isAlive(entry)) all.push(entry);
   }
   return self === 1 ? all : descendants(all, self);
+}
+
+function isAlive({ state, threads }: ProcessEntry): boolean {
+  return state !== "X" && (state !== "Z" || threads > 1);
 }
 
 function descendants(all: readonly ProcessEntry[], self: number): ProcessEntry[] {
@@ -42,10 +48,15 @@ function descendants(all: readonly ProcessEntry[], self: number): ProcessEntry[]
   return found;
 }
 
+/** What says nothing about the process that was to be read. */
+const shortages = new Set(["EMFILE", "ENFILE", "ENOMEM"]);
+
 function readStat(path: string): ProcessEntry | undefined {
   try {
     return parseStat(readFileSync(path, "latin1"));
-  } catch {
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code !== undefined && shortages.has(code)) throw error;
     // It ended between the listing and the read.
     return undefined;
   }
@@ -56,7 +67,8 @@ export function parseStat(text: string): ProcessEntry | undefined {
   const pid = Number.parseInt(text, 10);
   const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
   const [state, parent, group, session] = fields;
+  const threads = Number(fields[17]);
   const started = fields[19];
   if (!Number.isInteger(pid) || state === undefined || session === undefined || started === undefined) return undefined;
-  return { pid, state, parent: Number(parent), group: Number(group), session: Number(session), started };
+  return { pid, state, threads, parent: Number(parent), group: Number(group), session: Number(session), started };
 }

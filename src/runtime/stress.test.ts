@@ -1,6 +1,7 @@
+import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync, statSync } from "node:fs";
 import { connect as connectTcp } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -61,6 +62,45 @@ function commandOf(pid: number): string {
     return "";
   }
 }
+
+describe("a process whose main thread has ended", () => {
+  it("is frozen with the tree, and runs again with it", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using first = await runtime.supervisor(1);
+    await first.connect();
+    const program = `${runtime.directory}/headless`;
+    execFileSync("cc", ["-pthread", "-x", "c", "-o", program, "-"], { input: headless });
+    first.launch({ command: [program] });
+    const beats = () => (existsSync(`${runtime.home}/beats`) ? statSync(`${runtime.home}/beats`).size : 0);
+    const isBeating = async () => {
+      const before = beats();
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      return beats() > before;
+    };
+    await expect.poll(isBeating).toBe(true);
+    await expect.poll(() => listProcesses(pidOf(runtime)).map(({ state }) => state)).toEqual(["Z"]);
+    first.disconnect();
+    await expect.poll(isBeating).toBe(false);
+    await using second = await runtime.supervisor(2);
+    await second.connect();
+    await expect.poll(isBeating).toBe(true);
+  });
+});
+
+const headless = `
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+static void *beat(void *file) {
+  int fd = open(file, O_CREAT | O_WRONLY | O_APPEND, 0644);
+  while (write(fd, ".", 1) == 1) usleep(20000);
+  return NULL;
+}
+int main(void) {
+  pthread_t thread;
+  pthread_create(&thread, NULL, beat, "beats");
+  pthread_exit(NULL);
+}`;
 
 describe("at the limits", () => {
   let runtime: RuntimeProcess;
