@@ -139,3 +139,26 @@ test("a runtime that says hello again in its session is left, and connected to a
   });
   await links.next(({ name }) => name === "connected");
 });
+
+test("an exit acknowledged while the runtime is away is acknowledged when it is back, and each time again", async () => {
+  const links = new Log<BoundaryLink>();
+  let onceLost = () => {};
+  await using started = await startSession({
+    onLink: (link) => {
+      links.add(link);
+      if (link.name === "lost") onceLost();
+    },
+  });
+  const { runtime, session } = started;
+  await links.next(({ name }) => name === "connected");
+  onceLost = () => {
+    onceLost = () => {};
+    session.acknowledgeExit("main-1");
+  };
+  runtime.drop();
+  for (let times = 0; times < 2; times += 1) {
+    const frame = await runtime.frames.next(({ case: kind }) => kind === "exitAcknowledged");
+    expect(frame.value).toMatchObject({ instanceId: "main-1" });
+    runtime.drop();
+  }
+});

@@ -58,6 +58,8 @@ export class BoundarySession {
   readonly #timing: BoundaryTiming;
   readonly #credentials: grpc.ChannelCredentials;
   #launch: Launch | undefined;
+  /** The main process whose exit the gateway has. */
+  #exited: string | undefined;
   #connected:
     | {
         readonly client: Client<typeof boundary.Boundary>;
@@ -89,8 +91,12 @@ export class BoundarySession {
     this.#connected?.out.offer({ payload: { case: "launch", value: launch } });
   }
 
-  /** Tells the runtime that the gateway has the exit of this main process. */
+  /**
+   * Tells the runtime that the gateway has the exit of this main process, now or as soon as it is connected, and again each time it is:
+   * whether it was heard before a connection broke is not known.
+   */
   acknowledgeExit(instanceId: string): void {
+    this.#exited = instanceId;
     this.#connected?.out.offer({ payload: { case: "exitAcknowledged", value: { instanceId } } });
   }
 
@@ -170,6 +176,7 @@ export class BoundarySession {
           heartbeats = this.#heartbeats(out);
           this.#options.onLink({ name: "connected", runtimeInstance: payload.value.instanceId });
           if (this.#launch !== undefined) this.launch(this.#launch);
+          if (this.#exited !== undefined) this.acknowledgeExit(this.#exited);
         } else if (payload.case === "fence" || payload.case === "mainProcess" || payload.case === "tree") {
           this.#options.onStatus(payload as LaunchPayload);
         }
