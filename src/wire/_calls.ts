@@ -36,17 +36,28 @@ export interface Sink {
   readonly destroyed?: boolean;
 }
 
-/** Writes a stream of messages, waiting whenever the transport's buffer is full. */
+/** Writes a stream of messages, waiting whenever the transport's buffer is full; stops when the call is over. */
 export async function pump(source: Stream<unknown>, sink: Sink): Promise<void> {
-  for await (const value of source) {
-    if (sink.cancelled === true || sink.destroyed === true) return;
-    if (!sink.write(value)) await drained(sink);
+  // A client's call that its server ends with OK is neither cancelled nor destroyed, and never drains: its status says that it is over.
+  let over = false;
+  const end = () => {
+    over = true;
+  };
+  sink.once("status", end);
+  try {
+    for await (const value of source) {
+      if (over || sink.cancelled === true || sink.destroyed === true) return;
+      if (!sink.write(value) && !over) await drained(sink);
+      if (over) return;
+    }
+  } finally {
+    sink.removeListener("status", end);
   }
 }
 
 function drained(sink: Sink): Promise<void> {
   return new Promise((resolve) => {
-    const events = ["drain", "cancelled", "close", "error"];
+    const events = ["drain", "cancelled", "close", "error", "status"];
     const done = () => {
       for (const event of events) sink.removeListener(event, done);
       resolve();

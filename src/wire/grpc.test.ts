@@ -1,5 +1,5 @@
 import * as grpc from "@grpc/grpc-js";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { OpenShellError } from "../common/errors.ts";
 import {
   addService,
@@ -163,6 +163,49 @@ it("cancels the handler when the client leaves the stream", async () => {
   const own = createChannel(`127.0.0.1:${port}`, grpc.credentials.createInsecure());
   for await (const _event of grpcClient(openshell.OpenShell, own).watchSandbox({})) break;
   await expect(promise).resolves.toMatchObject({ code: "cancelled" });
+  own.close();
+  second.forceShutdown();
+});
+
+it("leaves a source whose messages nobody reads when the server ends the call", async () => {
+  const { promise: full, resolve: stop } = Promise.withResolvers<void>();
+  const { promise: left, resolve: leave } = Promise.withResolvers<void>();
+  const deaf: Implementation<Service, string> = {
+    async *forwardTcp() {
+      yield {};
+      await full;
+    },
+  };
+  const second = createServer();
+  addService(second, openshell.OpenShell, deaf, () => "grpc");
+  const port = await new Promise<number>((bound) =>
+    second.bindAsync("127.0.0.1:0", grpc.ServerCredentials.createInsecure(), (_error, number) => bound(number)),
+  );
+  const own = createChannel(`127.0.0.1:${port}`, grpc.credentials.createInsecure());
+  let sent = 0;
+  async function* endless() {
+    try {
+      for (; ; sent += 1) yield { payload: { case: "data" as const, value: new Uint8Array(64 * 1024) } };
+    } finally {
+      leave();
+    }
+  }
+  const read = async () => {
+    for await (const _ of grpcClient(openshell.OpenShell, own).forwardTcp(endless()));
+  };
+  const reading = read();
+  let before = -1;
+  await vi.waitUntil(
+    () => {
+      const still = sent > 0 && sent === before;
+      before = sent;
+      return still;
+    },
+    { interval: 300, timeout: 15_000 },
+  );
+  stop();
+  await reading;
+  await left;
   own.close();
   second.forceShutdown();
 });
