@@ -10,11 +10,13 @@ import type { Environment } from "./environment.ts";
 import { type Child, isNotStarted, type Processes } from "./processes.ts";
 
 export interface ExecOptions {
-  readonly processes: Pick<Processes, "spawn" | "signalSession">;
+  readonly processes: Pick<Processes, "list" | "spawn" | "signalSession">;
   /** What a command's own environment is laid over. */
   readonly environment: Environment;
   /** Called right before the program starts, which may be long after the channel was opened; throws where none may start. */
   readonly permit: () => void;
+  /** Whether stopped processes are to stay so. */
+  readonly isFrozen: () => boolean;
   /** Aborted when the channel is lost; what the exec started is killed then. */
   readonly signal: AbortSignal;
 }
@@ -92,8 +94,9 @@ async function attend(
   start: boundary.ExecStart,
   inputs: AsyncIterable<boundary.ExecInput>,
   { channel, send }: Output,
-  { processes, signal }: ExecOptions,
+  options: ExecOptions,
 ): Promise<void> {
+  const { processes, signal } = options;
   let late = false;
   const timeoutMs = start.timeout === undefined ? 0 : durationMs(start.timeout);
   const timer = timeoutMs > 0 ? setTimeout(onTimeout, Math.min(timeoutMs, longestTimerMs)) : undefined;
@@ -101,7 +104,7 @@ async function attend(
     late = true;
     processes.signalSession(child.pid, "SIGKILL");
   }
-  const onLost = () => hangUp(child, processes);
+  const onLost = () => hangUp(child, options);
   if (signal.aborted) onLost();
   else signal.addEventListener("abort", onLost, { once: true });
 
@@ -110,6 +113,8 @@ async function attend(
   try {
     const code = await child.exited;
     clearTimeout(timer);
+    // Its pid may be another's soon, and what it left in the background was left with its consent.
+    signal.removeEventListener("abort", onLost);
     child.stdout?.finish();
     child.stderr?.finish();
     await Promise.all(copies);
@@ -160,9 +165,14 @@ async function endInput(child: Child, tty: boolean, last: number): Promise<void>
 }
 
 /** What a closed terminal does to its processes, with an end to it. */
-function hangUp(child: Child, processes: ExecOptions["processes"]): void {
+function hangUp(child: Child, { processes, isFrozen }: ExecOptions): void {
+  const leader = () => processes.list().find(({ pid }) => pid === child.pid)?.started;
+  const started = leader();
   if (!processes.signalSession(child.pid, "SIGHUP")) return;
-  processes.signalSession(child.pid, "SIGCONT");
-  // Its leader may end at once; whoever ignored the hang-up is still there then.
-  setTimeout(() => processes.signalSession(child.pid, "SIGKILL"), hangUpGraceMs).unref();
+  if (!isFrozen()) processes.signalSession(child.pid, "SIGCONT");
+  // Its leader may end at once; whoever ignored the hang-up is still there then, and keeps its session's number from being given anew.
+  const kill = () => {
+    if ([undefined, started].includes(leader())) processes.signalSession(child.pid, "SIGKILL");
+  };
+  setTimeout(kill, hangUpGraceMs).unref();
 }

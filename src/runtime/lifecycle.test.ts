@@ -5,6 +5,7 @@ import { describe, expect, it } from "vitest";
 import { download, openTcp, runExec, services } from "../boundary/index.ts";
 import { boundary } from "../wire/index.ts";
 import { Generation, isRoot, RuntimeProcess, type TestSupervisor } from "./_harness.ts";
+import { listProcesses } from "./process-list.ts";
 
 const {
   FenceStatus_State: Fence,
@@ -125,6 +126,41 @@ describe("a channel that was opened and not used", () => {
     await expect(running.next()).rejects.toThrow();
     await expect.poll(() => existsSync(`${runtime.home}/hung`)).toBe(true);
     expect(existsSync(`${runtime.home}/started`)).toBe(false);
+  });
+});
+
+describe.skipIf(!isRoot)("an exec whose client leaves", () => {
+  it("stays stopped while the tree is frozen, until it is killed", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using supervisor = await runtime.supervisor();
+    await supervisor.connect();
+    const channel = await supervisor.channel(services.exec);
+    const command = ["/bin/sh", "-c", "trap '' HUP; echo up; while :; do echo x >> beats; sleep 0.01; done"];
+    await runExec(channel, { command, noLoginShell: true }).next();
+    const states = () => listProcesses(pidOf(runtime)).map(({ state }) => state);
+    supervisor.disconnect();
+    await expect.poll(() => new Set(states())).toEqual(new Set(["T"]));
+    const beats = readFileSync(`${runtime.home}/beats`, "utf8").length;
+    channel.abort(new Error("the test leaves"));
+    await expect.poll(states).toEqual([]);
+    expect(readFileSync(`${runtime.home}/beats`, "utf8").length).toBe(beats);
+  });
+
+  it("is not hung up once its command has ended", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using supervisor = await runtime.supervisor();
+    await supervisor.connect();
+    const channel = await supervisor.channel(services.exec);
+    // More than is on its way when nobody reads it: the copy still goes on when the command has ended.
+    const background = "exec 2> /dev/null; trap 'echo x > hung' HUP; head -c 64000000 /dev/zero; echo x > outlived";
+    const command = ["/bin/sh", "-c", `echo $$ > leader; (${background}) & echo up; sleep 0.5`];
+    await runExec(channel, { command, noLoginShell: true }).next();
+    await expect
+      .poll(async () => (await supervisor.exec(["sh", "-c", "cat leader && kill -0 $(cat leader)"])).code)
+      .toBe(1);
+    channel.abort(new Error("the test leaves"));
+    await expect.poll(() => existsSync(`${runtime.home}/outlived`)).toBe(true);
+    expect(existsSync(`${runtime.home}/hung`)).toBe(false);
   });
 });
 

@@ -188,6 +188,10 @@ export class Runtime {
     return () => this.#channels.delete(held);
   }
 
+  get isFrozen(): boolean {
+    return this.#freezer.status.frozen;
+  }
+
   /** Environment of execs: the image's, and what user and template set for the sandbox. */
   get environment(): Environment {
     return { ...this.#options.environment, ...this.#main.launched?.baseEnvironment };

@@ -160,7 +160,13 @@ function serviceOf(id: string): Service {
   switch (id) {
     case services.exec:
       return (channel, { signal, permit, runtime, processes }) =>
-        serveExec(channel, { processes, environment: runtime.environment, permit, signal });
+        serveExec(channel, {
+          processes,
+          environment: runtime.environment,
+          permit,
+          isFrozen: () => runtime.isFrozen,
+          signal,
+        });
     case services.files:
       return (channel, { permit, home }) => serveFiles(channel, { permit, home });
     case services.tcp:
