@@ -10,6 +10,9 @@ const writable = 2;
 /** Reads are synchronous, so one buffer serves all descriptors. */
 const scratch = new Uint8Array(64 * 1024);
 
+/** The most that a pipe holds: the largest that fcntl(2) grants without privileges. */
+const maxPipeBytes = 1024 * 1024;
+
 /** A pipe end or terminal: reads only what is asked for and writes only what fits, so a slow peer slows the process behind it. */
 export class Descriptor {
   readonly #native: Native;
@@ -19,17 +22,20 @@ export class Descriptor {
   #writer: (() => void) | undefined;
   #closed = false;
   #finishing = false;
+  /** What may still be read of a process that is gone. */
+  #left = maxPipeBytes;
 
   constructor(native: Native, fd: number) {
     this.#native = native;
     this.#fd = fd;
   }
 
-  /** Chunks until the other side is closed, or until `finish` and nothing is left. */
+  /** Chunks until the other side is closed, or until `finish` and nothing is left of what was written before. */
   async *read(): AsyncGenerator<Uint8Array, void, undefined> {
-    while (!this.#closed) {
+    while (!this.#closed && this.#left > 0) {
       const count = this.#native.read(this.#fd, scratch, 0);
       if (count > 0) {
+        if (this.#finishing) this.#left -= count;
         yield scratch.slice(0, count);
       } else if (count === again) {
         if (this.#finishing) return;
@@ -65,7 +71,7 @@ export class Descriptor {
     return true;
   }
 
-  /** The process is gone: what is already in the buffer is still read, but nobody is waited for. */
+  /** The process is gone: what is already in the buffer is still read, but nobody is waited for, and no other writer is followed. */
   finish(): void {
     this.#finishing = true;
     this.#wakeReader();
