@@ -110,15 +110,31 @@ describe("seeding", () => {
     expect(readdirSync(join(volume, "data"))).toEqual([]);
   });
 
+  it("lists what has a name that is not UTF-8", async () => {
+    writeFileSync(Buffer.concat([Buffer.from(join(source, "sub/caf")), Buffer.from([0xe9])]), "latin-1");
+    expect(await run()).toMatchObject({ copied: 3, unreadable: ["sub/caf\ufffd: its name is not UTF-8"] });
+    expect(readdirSync(join(volume, "data/sub")).sort()).toEqual(["empty", "tool"]);
+  });
+
+  it("brings a link whose target is not UTF-8 as it is", async () => {
+    const target = Buffer.from([0x63, 0x61, 0x66, 0xe9]);
+    symlinkSync(target, join(source, "odd"));
+    expect(await run()).toMatchObject({ copied: 4, unreadable: [] });
+    expect(readlinkSync(join(volume, "data/odd"), { encoding: "buffer" })).toEqual(target);
+  });
+
   it.skipIf(!isRoot)("lists what it could not read, as the user it runs as", async () => {
     writeFileSync(join(source, "secret"), "root's");
     chmodSync(join(source, "secret"), 0o600);
     mkdirSync(join(source, "closed"), { mode: 0o700 });
+    mkdirSync(join(source, "listed"));
+    writeFileSync(join(source, "listed/file"), "root's");
+    chmodSync(join(source, "listed"), 0o744);
     chmodSync(volume, 0o777);
     chmodSync(directory, 0o755);
     await runAs(10_001);
     const sentinel = JSON.parse(readFileSync(join(volume, ".openshell-seeded"), "utf8"));
-    expect(sentinel.unreadable).toEqual(["closed: EACCES", "secret: EACCES"]);
+    expect(sentinel.unreadable).toEqual(["closed: EACCES", "listed/file: EACCES", "secret: EACCES"]);
     expect(readFileSync(join(volume, "data/.bashrc"), "utf8")).toBe("alias x=y\n");
   });
 

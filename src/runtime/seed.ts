@@ -1,4 +1,5 @@
-import { constants } from "node:fs";
+import { isUtf8 } from "node:buffer";
+import { constants, type Stats } from "node:fs";
 import {
   access,
   chmod,
@@ -112,20 +113,30 @@ class Copy {
 
   /** @param top the source itself, which an image need not have */
   async directory(source: string, target: string, name: string, top = false): Promise<void> {
-    let entries: string[];
+    let entries: Buffer[];
     try {
-      entries = await readdir(source);
+      entries = await readdir(source, { encoding: "buffer" });
     } catch (error) {
       if (!(top && codeOf(error) === "ENOENT")) this.#leaveOut(name || ".", error);
       return;
     }
-    for (const entry of entries.sort()) {
-      await this.#entry(join(source, entry), join(target, entry), name === "" ? entry : `${name}/${entry}`);
+    for (const bytes of entries.sort(Buffer.compare)) {
+      const entry = bytes.toString();
+      const path = name === "" ? entry : `${name}/${entry}`;
+      if (isUtf8(bytes)) await this.#entry(join(source, entry), join(target, entry), path);
+      else this.unreadable.push(`${path}: its name is not UTF-8`);
     }
   }
 
   async #entry(source: string, target: string, name: string): Promise<void> {
-    const stat = await lstat(source);
+    let stat: Stats;
+    try {
+      stat = await lstat(source);
+    } catch (error) {
+      // In a directory that can be listed and not searched.
+      this.#leaveOut(name, error);
+      return;
+    }
     const there = await lstat(target).catch(() => undefined);
     if (stat.isDirectory()) {
       if (there === undefined) await mkdir(target, { mode: 0o700 });
@@ -137,7 +148,7 @@ class Copy {
     } else if (there !== undefined) {
       return;
     } else if (stat.isSymbolicLink()) {
-      const link = await readlink(source);
+      const link = await readlink(source, { encoding: "buffer" });
       await this.#place(target, (temporary) => symlink(link, temporary));
       await lutimes(target, stat.atime, stat.mtime);
     } else if (stat.isFile()) {
