@@ -59,7 +59,8 @@ export class TestGateway {
   tokenLifeMs = 3_600_000;
   /** How much this gateway's clock is ahead of the supervisor's. */
   clockAheadMs = 0;
-  heartbeatMs = 50;
+  /** Also what is announced: a supervisor gives up after three, which a busy machine hardly comes to. */
+  heartbeatMs = 1_000;
   #connection: AsyncQueue<GatewayMessage> | undefined;
   port = 0;
 

@@ -108,7 +108,7 @@ class Way implements AsyncDisposable {
 test("a channel ends when the way to the runtime goes dead without a word", { timeout: 30_000 }, async () => {
   let way: Way | undefined;
   const links = new Log<BoundaryLink>();
-  const timing = { intervalMs: 20, lostAfterMs: 2_000, retryMs: 5, keepaliveMs: 1_000 };
+  const timing = { intervalMs: 20, lostAfterMs: 2_000, retryMs: 5, keepaliveMs: 3_000 };
   await using started = await startSession({ timing, onLink: (link) => links.add(link) }, (port) => {
     way = new Way(port);
     return way.listen();

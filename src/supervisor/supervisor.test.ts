@@ -17,7 +17,8 @@ import { type End, isReady, type SupervisorState } from "./state.ts";
 import { Supervisor } from "./supervisor.ts";
 
 const serverName = "runtime.g1.openshell.internal";
-const timing = { intervalMs: 20, lostAfterMs: 500, retryMs: 5 };
+/** Silence that no busy machine comes to by itself. */
+const patientMs = 30_000;
 
 let authority: Authority;
 let runtimePair: Pair;
@@ -59,6 +60,8 @@ interface Change {
   readonly boundary?: Partial<SupervisorSettings["boundary"]>;
   readonly gatewayPort?: number;
   readonly rawLingerMs?: number;
+  /** Silence of the runtime after which the session counts as lost. */
+  readonly lostAfterMs?: number;
 }
 
 function start(change: Change = {}): void {
@@ -85,7 +88,8 @@ function start(change: Change = {}): void {
   const log = createLogger({ name: "test", level: "error" });
   const onState = (state: SupervisorState) => states.add(state);
   const linger = change.rawLingerMs === undefined ? {} : { rawLingerMs: change.rawLingerMs };
-  supervisor = new Supervisor({ settings, build: "test", log, boundaryTiming: timing, onState, ...linger });
+  const boundaryTiming = { intervalMs: 20, lostAfterMs: change.lostAfterMs ?? patientMs, retryMs: 5 };
+  supervisor = new Supervisor({ settings, build: "test", log, boundaryTiming, onState, ...linger });
   end = supervisor.run(stop.signal);
 }
 
@@ -173,7 +177,6 @@ describe("a supervisor", () => {
 
   it("begins a new session with a new token when the gateway refuses to renew its token", async () => {
     gateway.tokenLifeMs = 1500;
-    gateway.heartbeatMs = 1000;
     await startReady();
     gateway.refuseRefresh.push(new OpenShellError("unauthenticated", "the session is over"));
     await gateway.tokens.next((line) => line.startsWith("refreshed"));
@@ -186,7 +189,6 @@ describe("a supervisor", () => {
 
   it("ends when the gateway refuses to renew its token and issues no other", async () => {
     gateway.tokenLifeMs = 1500;
-    gateway.heartbeatMs = 1000;
     await startReady();
     const refusal = new OpenShellError("permission-denied", "this supervisor has its session already");
     gateway.refuseExchange.push(...Array<OpenShellError>(5).fill(refusal));
@@ -214,7 +216,7 @@ describe("a supervisor", () => {
   });
 
   it("notices within its bound that the runtime fell silent, and takes up the session again", async () => {
-    await startReady();
+    await startReady({ lostAfterMs: 500 });
     runtime.heartbeats = false;
     const lost = await states.next((state) => state.name === "running" && state.boundary.name === "lost");
     expect(lost).toMatchObject({ boundary: { reason: "HeartbeatLost" } });
@@ -231,7 +233,7 @@ describe("a supervisor", () => {
   });
 
   it("accepts on its readiness port exactly while both sessions are up", async () => {
-    await startReady();
+    await startReady({ lostAfterMs: 500 });
     await vi.waitUntil(() => supervisor.readinessPort !== undefined);
     const port = supervisor.readinessPort ?? 0;
     expect(await canConnect(port)).toBe(true);
