@@ -111,8 +111,9 @@ static pid_t start_child(struct plan *plan, char *stack) {
 
 /* --- the child, as the parent sees it ---------------------------------------------------------------------------------- */
 
-/* A program's first page comes from a disk at worst; this long the event loop stands still. */
-enum { EXEC_MS = 1000, STOP_CHECK_MS = 10, END_MS = 1000 };
+/* The program's first page may come from a busy disk, and a Pod with a small CPU limit is throttled: so long the event loop may stand
+   still, which is less than the three heartbeats (6 s) after which the supervisor takes this side for lost. A stopped child is seen sooner. */
+enum { EXEC_MS = 4000, STOP_CHECK_MS = 10, END_MS = 1000 };
 
 static int64_t now_ms(void) {
   struct timespec now;

@@ -440,7 +440,7 @@ export enum FenceStatus_State {
   UNCHECKED = 4,
 
   /**
-   * Was fenced, then a probe connected again.
+   * Was fenced, then a probe connected again, or none could be made: for want of descriptors, say.
    *
    * @generated from enum value: STATE_BREACHED = 5;
    */
