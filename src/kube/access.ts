@@ -104,7 +104,11 @@ async function keptFor(
   let readAt = Date.now();
   let refreshing: Promise<void> | undefined;
   const readAgain = async (refresh: boolean): Promise<void> => {
-    cached = await read(refresh);
+    const before = readAt;
+    const found = await read(refresh);
+    // A refresh that began later may have ended sooner.
+    if (!refresh && readAt !== before) return;
+    cached = found;
     readAt = Date.now();
   };
   return async (refresh) => {
