@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { OpenShellError } from "../common/errors.ts";
 import { compute } from "../wire/index.ts";
 import { testSandboxId, testSettings } from "./_testing.ts";
-import { sandboxSpecOf } from "./request.ts";
+import { checkStillAllowed, sandboxSpecOf } from "./request.ts";
 
 type Init = MessageInitShape<typeof compute.DriverSandboxSchema>;
 type SpecInit = MessageInitShape<typeof compute.DriverSandboxSpecSchema>;
@@ -161,6 +161,66 @@ describe("classes", () => {
       expect(refusal.message).toContain("not one that this gateway's operator allows (kata)");
       expect(refusal.details.violations?.map((each) => each.field)).toEqual([field]);
     }
+  });
+});
+
+describe("what was allowed when a sandbox was made", () => {
+  const open = testSettings({
+    allow_driver_config: true,
+    allowed_pod_labels: ["team"],
+    allowed_pod_annotations: ["note"],
+  });
+  const pod = (config: object) => ({ driverConfig: { pod: config } });
+
+  test.each<[string, object, object, string]>([
+    [
+      "a RuntimeClass",
+      { platformConfig: { runtime_class_name: "x" } },
+      { allowed_runtime_class_names: ["kata"] },
+      "template.runtime_class_name",
+    ],
+    [
+      "a PriorityClass",
+      pod({ priority_class_name: "x" }),
+      { allowed_priority_class_names: [] },
+      "template.driver_config.kubernetes.pod.priority_class_name",
+    ],
+    ["a label", { labels: { team: "a" } }, { allowed_pod_labels: [] }, "template.labels.team"],
+    [
+      "an annotation",
+      { platformConfig: { annotations: { note: "a" } } },
+      { allowed_pod_annotations: [] },
+      "template.annotations.note",
+    ],
+    [
+      "a node selector",
+      pod({ node_selector: { a: "b" } }),
+      { allow_driver_config: false },
+      "template.driver_config.kubernetes.pod",
+    ],
+    [
+      "a toleration",
+      pod({ tolerations: [{ operator: "Exists" }] }),
+      { allow_driver_config: false },
+      "template.driver_config.kubernetes.pod",
+    ],
+    [
+      "a resource that only driver_config has",
+      { driverConfig: { containers: { agent: { resources: { limits: { "ephemeral-storage": "1Gi" } } } } } },
+      { allow_driver_config: false },
+      "template.driver_config.kubernetes.containers.agent.resources",
+    ],
+  ])("is refused once it is not any more: %s", (_what, template, change, field) => {
+    const spec = sandboxSpecOf(sandbox({ template }), open);
+    expect(() => checkStillAllowed(spec, open)).not.toThrow();
+    const refusal = refusalOf(() => checkStillAllowed(spec, { ...open, ...change }));
+    expect(refusal).toMatchObject({ code: "failed-precondition", details: { reason: "NoLongerAllowed" } });
+    expect(refusal.details.violations?.map((each) => each.field)).toEqual([field]);
+  });
+
+  test("leaves what the typed template says alone", () => {
+    const spec = sandboxSpecOf(sandbox({ template: { resources: { cpuRequest: "100m", memoryLimit: "1Gi" } } }), open);
+    expect(() => checkStillAllowed(spec, testSettings())).not.toThrow();
   });
 });
 

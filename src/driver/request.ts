@@ -19,6 +19,8 @@ const shape = kubernetesSchema.shape;
 /** Where a caller's placement is in the public template. */
 const ofPod = "template.driver_config.kubernetes.pod";
 const ofAgent = "template.driver_config.kubernetes.containers.agent";
+/** Resources that the typed template can ask for. */
+const typedResources = new Set(["cpu", "memory"]);
 const logLevels = ["trace", "debug", "info", "warn", "error"];
 
 /** Facts of the cluster's namespace that a request may depend on. */
@@ -118,19 +120,26 @@ export function sandboxSpecOf(
  */
 export function checkStillAllowed(sandbox: SandboxSpec, settings: KubernetesSettings): void {
   const problems = new Problems();
-  const { runtimeClassName, priorityClassName, nodeSelector, tolerations, labels, annotations } = sandbox;
+  const { runtimeClassName, priorityClassName, nodeSelector, tolerations, labels, annotations, resources } = sandbox;
   const classes = settings.allowed_runtime_class_names;
   allowed("RuntimeClass", runtimeClassName, classes, "template.runtime_class_name", problems);
   const priorities = settings.allowed_priority_class_names;
   allowed("PriorityClass", priorityClassName, priorities, `${ofPod}.priority_class_name`, problems);
   allowedKeys("template.labels", labels, "allowed_pod_labels", settings, problems);
   allowedKeys("template.annotations", annotations, "allowed_pod_annotations", settings, problems);
+  // What only driver_config can say.
   const isPlaced = Object.keys(nodeSelector).length > 0 || tolerations.length > 0 || priorityClassName !== "";
-  problems.check(
-    settings.allow_driver_config || !isPlaced,
-    ofPod,
-    "driver_config is not allowed (allow_driver_config)",
-  );
+  const isSized = [resources.requests, resources.limits].flatMap(Object.keys).some((name) => !typedResources.has(name));
+  for (const [field, isUsed] of [
+    [ofPod, isPlaced],
+    [`${ofAgent}.resources`, isSized],
+  ] as const) {
+    problems.check(
+      settings.allow_driver_config || !isUsed,
+      field,
+      "driver_config is not allowed (allow_driver_config)",
+    );
+  }
   problems.throwIfAny("failed-precondition", "NoLongerAllowed");
 }
 
