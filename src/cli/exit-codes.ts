@@ -16,7 +16,7 @@ export const exitCodeTable = [
     125,
     "`sandbox exec`, and `sandbox create` when it waits for the end of its command: the command was not run, or its exit is unknown; every other code is the command's own",
   ],
-  ["interrupted", 130, "interrupted from the keyboard (128 + SIGINT)"],
+  ["interrupted", 130, "interrupted: SIGINT, SIGTERM or SIGHUP"],
 ] as const;
 
 type Exit = (typeof exitCodeTable)[number];

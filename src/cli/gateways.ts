@@ -305,14 +305,18 @@ export class GatewayDirectory {
     return was;
   }
 
-  /** Forgets a gateway, a damaged one too, and that it was the active one. It goes in one step, with the lock that keeps a renewal of its login out. */
+  /**
+   * Forgets a gateway, a damaged one too, and that it was the active one. Its tokens go first; then all goes in one step, with the lock that
+   * keeps a renewal of its login out.
+   */
   async remove(name: string, signal: AbortSignal): Promise<void> {
     if (!(await this.has(checkGatewayName(name)))) throw await this.#missing(name);
     await using _lock = await this.lockToken(name, signal);
+    await written(rm(join(this.#directoryOf(name), tokenFile), { force: true }));
     const removed = join(this.path, "gateways", `.${randomUUID()}`);
     await this.#inPlace(name, rename(this.#directoryOf(name), removed));
-    await written(rm(removed, { recursive: true }));
     if ((await this.active()) === name) await rm(join(this.path, "active_gateway"), { force: true });
+    await written(rm(removed, { recursive: true, force: true }));
   }
 
   async #missing(name: string): Promise<OpenShellError> {

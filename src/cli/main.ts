@@ -5,12 +5,16 @@ import { run } from "./program.ts";
 process.noDeprecation = true;
 
 const interrupted = new AbortController();
-for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+for (const signal of ["SIGINT", "SIGTERM"] as const) {
   // The first asks for an orderly end, the second is the system's own.
   process.once(signal, () => interrupted.abort());
 }
+// When a terminal closes, the shell sends one and the kernel another.
+process.on("SIGHUP", () => interrupted.abort());
 // `openshell … | head`: the reader has seen enough.
 process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+  // The terminal was closed: SIGHUP says so, too.
+  if (error.code === "EIO") return;
   if (error.code !== "EPIPE") throw error;
   process.exit(128 + 13);
 });
