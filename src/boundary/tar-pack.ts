@@ -18,8 +18,8 @@ export interface PackOptions {
 
 /**
  * A file or directory as a tar stream, read as it is consumed; modes and modification times kept, owners not. The source itself is followed
- * when it is a symbolic link, as scp has it; links below it stay links. What is removed meanwhile is left out, and what is replaced by
- * something of another kind too, which is named.
+ * when it is a symbolic link, as scp has it; links below it stay links. What is removed meanwhile is left out; so is a
+ * file or a link that is replaced by something of another kind, which is named.
  * @throws not-found when the source does not exist, invalid-argument when it is a device, a pipe or a socket
  */
 export async function packTree(source: string, options: PackOptions = {}) {
