@@ -10,7 +10,7 @@ import type { Environment } from "./environment.ts";
 import { type Child, isNotStarted, type Processes } from "./processes.ts";
 
 export interface ExecOptions {
-  readonly processes: Pick<Processes, "list" | "spawn" | "signalSession">;
+  readonly processes: Pick<Processes, "spawn" | "signalSession" | "tryList">;
   /** What a command's own environment is laid over. */
   readonly environment: Environment;
   /** Called right before the program starts, which may be long after the channel was opened; throws where none may start. */
@@ -166,13 +166,14 @@ async function endInput(child: Child, tty: boolean, last: number): Promise<void>
 
 /** What a closed terminal does to its processes, with an end to it. */
 function hangUp(child: Child, { processes, isFrozen }: ExecOptions): void {
-  const leader = () => processes.list().find(({ pid }) => pid === child.pid)?.started;
+  const leader = () => processes.tryList()?.find(({ pid }) => pid === child.pid)?.started;
   const started = leader();
   if (!processes.signalSession(child.pid, "SIGHUP")) return;
   if (!isFrozen()) processes.signalSession(child.pid, "SIGCONT");
   // Its leader may end at once; whoever ignored the hang-up is still there then, and keeps its session's number from being given anew.
   const kill = () => {
-    if ([undefined, started].includes(leader())) processes.signalSession(child.pid, "SIGKILL");
+    const now = leader();
+    if (now === undefined || now === started) processes.signalSession(child.pid, "SIGKILL");
   };
   setTimeout(kill, hangUpGraceMs).unref();
 }

@@ -2,7 +2,7 @@ import { connect, isIP } from "node:net";
 import { networkInterfaces } from "node:os";
 import { sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
-import { type FenceState, observe, permits, probing } from "./fence.ts";
+import { type FenceState, observe, permits, probing, untoldOf } from "./fence.ts";
 
 export interface Target {
   readonly host: string;
@@ -57,7 +57,7 @@ export async function probeFence(
       ...(first === undefined ? {} : { reachable: printTarget(first) }),
       ...(untold === undefined ? {} : { untold }),
     });
-    if (next.kind !== state.kind) tell(next);
+    if (next.kind !== state.kind || untoldOf(next) !== untoldOf(state)) tell(next);
     state = next;
     await sleep(permits(state) ? intervals.closed : intervals.open, signal).catch(() => {});
   }
@@ -85,7 +85,7 @@ export function tryTarget({ host, port }: Target): Promise<Answer> {
 /** How a network says no: refused, rejected, unroutable, unanswered, by whatever enforces it. EINVAL is a blackhole route's. */
 const refusals = new Set([
   ...["ECONNREFUSED", "ECONNRESET", "EHOSTUNREACH", "ENETUNREACH", "EHOSTDOWN", "ENETDOWN", "ETIMEDOUT"],
-  ...["EACCES", "EPERM", "EINVAL", "EAFNOSUPPORT"],
+  ...["EACCES", "EPERM", "EINVAL", "EAFNOSUPPORT", "ENOPROTOOPT", "ENONET", "EPROTO"],
 ]);
 
 /**

@@ -1,11 +1,19 @@
+/** What the last round found that keeps the fence from standing. */
+interface Finding {
+  /** The target that answered, as host:port. */
+  readonly reachable?: string;
+  /** The error code with which connecting failed on this side, which says nothing about the network. */
+  readonly untold?: string;
+}
+
 /** Whether the network really is closed around the agent, from rounds of TCP connects that should all fail. */
 export type FenceState =
-  | { readonly kind: "probing"; readonly since: number; readonly closedSince?: number; readonly reachable?: string }
+  | ({ readonly kind: "probing"; readonly since: number; readonly closedSince?: number } & Finding)
   | { readonly kind: "fenced" }
   /** Still open after the bound; the cluster enforces no NetworkPolicy, or not this one. */
   | { readonly kind: "not-enforced"; readonly closedSince?: number; readonly reachable: string }
   /** Was fenced, then something could be reached, or for the reason `untold` nobody can tell any more. */
-  | { readonly kind: "breached"; readonly closedSince?: number; readonly reachable?: string; readonly untold?: string }
+  | ({ readonly kind: "breached"; readonly closedSince?: number } & Finding)
   /** Not looked at, because the operator said so. */
   | { readonly kind: "unchecked" };
 
@@ -36,7 +44,9 @@ export function observe(state: FenceState, round: ProbeRound): FenceState {
   if (state.kind === "fenced") return state;
   const closedSince = state.closedSince ?? round.startedAt;
   if (round.endedAt - closedSince >= closedForMs) return { kind: "fenced" };
-  return { ...state, closedSince };
+  if (state.kind === "not-enforced") return { ...state, closedSince };
+  const { untold: _, ...told } = state;
+  return { ...told, closedSince };
 }
 
 function opened(state: FenceState, now: number, reachable: string): FenceState {
@@ -56,7 +66,12 @@ function opened(state: FenceState, now: number, reachable: string): FenceState {
 function blinded(state: Exclude<FenceState, { kind: "unchecked" }>, untold: string): FenceState {
   if (state.kind === "fenced") return { kind: "breached", untold };
   const { closedSince: _, ...open } = state;
-  return open;
+  return open.kind === "not-enforced" ? open : { ...open, untold };
+}
+
+/** Why the last round told nothing; absent when it did. */
+export function untoldOf(state: FenceState): string | undefined {
+  return "untold" in state ? state.untold : undefined;
 }
 
 /** Whether agent processes may run. */

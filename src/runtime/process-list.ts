@@ -8,14 +8,14 @@ export interface ProcessEntry {
   readonly session: number;
   /** Of its main thread: R running, S sleeping, D waiting, T stopped, t traced, Z ended, … */
   readonly state: string;
-  /** With an ended main thread, until the last of the others has ended, too. */
+  /** How many it has; a main thread that ended before the others is still one of them. */
   readonly threads: number;
   /** Start time in clock ticks; with the pid it names one process for ever. */
   readonly started: string;
 }
 
 /**
- * The living processes below `self`, zombies left out: those without a thread that runs. As PID 1 that is everything in the PID namespace, also what was put there from
+ * The processes below `self` with a thread that lives. As PID 1 that is everything in the PID namespace, also what was put there from
  * outside; elsewhere the descendants.
  */
 export function listProcesses(self = process.pid, directory = "/proc"): ProcessEntry[] {

@@ -73,9 +73,18 @@ export class Processes {
     }
   }
 
-  /** Every living process below this one. */
+  /** Every living process below this one. @throws without a descriptor to read /proc with; the agent, having our user, can bring that about */
   list(): ProcessEntry[] {
     return listProcesses();
+  }
+
+  /** As `list`; undefined where it throws. */
+  tryList(): ProcessEntry[] | undefined {
+    try {
+      return this.list();
+    } catch {
+      return undefined;
+    }
   }
 
   signal(pid: number, signal: NodeJS.Signals): boolean {
@@ -85,7 +94,7 @@ export class Processes {
   /** Signals a child's process group and whatever else stayed in its session; true when there was somebody. */
   signalSession(leader: number, signal: NodeJS.Signals): boolean {
     let reached = this.signal(-leader, signal);
-    for (const one of this.list()) {
+    for (const one of this.tryList() ?? []) {
       if (one.session === leader && one.group !== leader) reached = this.signal(one.pid, signal) || reached;
     }
     return reached;
@@ -94,7 +103,7 @@ export class Processes {
   /** Signals the whole tree; as PID 1 in one system call that no fork can escape. */
   signalAll(signal: NodeJS.Signals): void {
     if (process.pid === 1) this.signal(-1, signal);
-    else for (const one of this.list()) this.signal(one.pid, signal);
+    else for (const one of this.tryList() ?? []) this.signal(one.pid, signal);
   }
 
   stop(): void {

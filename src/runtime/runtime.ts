@@ -253,7 +253,7 @@ export class Runtime {
   #gone(by: number): Promise<void> {
     return this.#until(by, () => {
       this.#options.processes.reap();
-      return this.#options.processes.list().length === 0;
+      return this.#options.processes.tryList()?.length === 0;
     });
   }
 

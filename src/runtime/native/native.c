@@ -112,8 +112,9 @@ static pid_t start_child(struct plan *plan, char *stack) {
 /* --- the child, as the parent sees it ---------------------------------------------------------------------------------- */
 
 /* The program's first page may come from a busy disk, and a Pod with a small CPU limit is throttled: so long the event loop may stand
-   still, which is less than the three heartbeats (6 s) after which the supervisor takes this side for lost. A stopped child is seen sooner. */
-enum { EXEC_MS = 4000, STOP_CHECK_MS = 10, END_MS = 1000 };
+   still, together less than the 4 s that are left of the 6 s of silence after which a session is lost when a heartbeat was just due.
+   A stopped child is seen sooner. */
+enum { EXEC_MS = 2500, STOP_CHECK_MS = 10, END_MS = 500 };
 
 static int64_t now_ms(void) {
   struct timespec now;
