@@ -66,7 +66,7 @@ func run(config *options.KubeRouterConfig) error {
 		return err
 	}
 	for family, handler := range handlers {
-		handlers[family] = &remembering{IPTablesHandler: handler, answers: map[string]answer{}}
+		handlers[family] = &cachedIPTables{IPTablesHandler: handler, entries: map[string]entry{}}
 	}
 	var setsInUse sync.Mutex
 	controller, err := netpol.NewNetworkPolicyController(client, config, pods, policies, namespaces, &setsInUse, handlers, sets)
