@@ -19,7 +19,7 @@ function treeOf(process: { state: string; endsBy: readonly NodeJS.Signals[] }) {
   };
   const entry = () => ({ pid: 10, parent: 1, group: 10, session: 10, started: "1", state: process.state });
   const processes = {
-    list: () => (alive ? [entry()] : []),
+    tryList: () => (alive ? [entry()] : []),
     signal: (_pid: number, signal: NodeJS.Signals) => act(signal),
     signalAll: (signal: NodeJS.Signals) => void act(signal),
     reap: () => {},
