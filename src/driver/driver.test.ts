@@ -10,6 +10,7 @@ import {
   type Pod,
   type Resource,
   type Secret,
+  sandboxes,
 } from "../kube/index.ts";
 import { clusterPermissions, labels, sandboxNamespacePermissions } from "../manifests/index.ts";
 import { compute, localClient } from "../wire/index.ts";
@@ -426,6 +427,28 @@ describe("refusals", () => {
       code: "already-exists",
     });
     expect(cluster.all("sandboxes").length).toBe(1);
+  });
+});
+
+describe("affinity that somebody writes into the Sandbox", () => {
+  test("is kept by the next start, also when it comes while that is under way", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    await during(cluster, driver, client.stopSandbox({ sandboxId: testSandboxId }));
+    const [resource] = cluster.all<AgentSandbox>("sandboxes");
+    const term = { weight: 1, preference: { matchExpressions: [{ key: "zone", operator: "Exists" }] } };
+    const affinity = { nodeAffinity: { preferredDuringSchedulingIgnoredDuringExecution: [term] } };
+    let isWritten = false;
+    cluster.beforeWrite = async ({ verb, resource: plural }) => {
+      if (isWritten || verb !== "patch" || plural !== "sandboxes") return;
+      isWritten = true;
+      const body = { spec: { podTemplate: { spec: { affinity } } } };
+      await cluster.patch(sandboxes("v1beta1"), "sandboxes", resource?.metadata.name ?? "", { type: "merge", body });
+    };
+    await during(cluster, driver, client.startSandbox({ sandboxId: testSandboxId }));
+    expect(isWritten).toBe(true);
+    expect(cluster.all<AgentSandbox>("sandboxes")[0]?.spec.podTemplate.spec.affinity).toEqual(affinity);
   });
 });
 

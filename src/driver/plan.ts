@@ -1,4 +1,4 @@
-import { pairSelector } from "../manifests/index.ts";
+import { type Affinity, foreignAffinity, pairSelector } from "../manifests/index.ts";
 import type { Action, Plan, PlanMemory } from "./action.ts";
 import { planBootstrap, rewriteMissingSecrets } from "./bootstrap.ts";
 import { breachWhileRunning, endOfWorkload, provisioningTimeout } from "./ends.ts";
@@ -111,7 +111,18 @@ function planStart(observed: Observed, record: GenerationRecord): Plan {
   if (workloads.length > 0 || !isSuspended(resource)) return { actions: old };
   const preparation = prepare(observed, record);
   if (preparation.length > 0) return { actions: [...preparation, ...old] };
-  return { actions: [run(observed, record, true)] };
+  return { actions: [run(observed, withForeignAffinity(observed, record), true)] };
+}
+
+/**
+ * The record with what others have put into the affinity of the Sandbox by now, which may be after the start was asked for. The write that
+ * follows is bound to the state that was read.
+ */
+function withForeignAffinity({ resource, record: former }: Observed, record: GenerationRecord): GenerationRecord {
+  if (former?.ok !== true) return record;
+  const actual = resource?.spec.podTemplate.spec.affinity as unknown as Affinity | undefined;
+  const foreign = foreignAffinity(actual, former.record.settings.workload_affinity);
+  return { ...record, generation: { ...record.generation, foreignAffinity: foreign } };
 }
 
 /** The Service and the supervisor Pod, whichever is missing. */

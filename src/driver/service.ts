@@ -1,13 +1,6 @@
 import { OpenShellError } from "../common/errors.ts";
 import { agentSandboxGroup, agentSandboxVersions, nodes } from "../kube/index.ts";
-import {
-  type Affinity,
-  foreignAffinity,
-  type GatewayFacts,
-  generationSettings,
-  type SandboxSpec,
-  sandboxResourceName,
-} from "../manifests/index.ts";
+import { type GatewayFacts, generationSettings, type SandboxSpec, sandboxResourceName } from "../manifests/index.ts";
 import type { compute, Implementation } from "../wire/index.ts";
 import { isHolder, refused, reviewToken } from "./authenticate.ts";
 import { capabilitiesOf, checkGateway } from "./capabilities.ts";
@@ -164,20 +157,20 @@ export function computeDriver({
     async startSandbox(request) {
       requireLead();
       const { reconciler } = running();
-      const { known, resource } = require(request);
+      const { known } = require(request);
       if (known.intent === "running") return { runtimeIdentity: identityOf(known) };
       const id = generationIdFor(known.sandbox.id, request.generationId);
       // A retry of a start that failed after the CR ran is a new generation all the same: Secrets and Pods of an id are made once.
       const generationId = id === known.generation.id ? generationIdFor(known.sandbox.id, "") : id;
       checkStillAllowed(known.sandbox, options.settings);
       checkClasses(known.sandbox, options, running());
-      const actual = resource?.spec.podTemplate.spec.affinity as unknown as Affinity | undefined;
       const started = await reconciler.startGeneration(
         newRecord(known.sandbox, known.settings.namespace, {
           id: generationId,
           session: known.generation.session + 1,
           seeded: known.seeded,
-          foreignAffinity: foreignAffinity(actual, known.settings.workload_affinity),
+          // What others put there is looked for when the Sandbox is written.
+          foreignAffinity: {},
         }),
       );
       return { runtimeIdentity: identityOf(started) };
