@@ -83,9 +83,8 @@ export function foreignAffinity(actual: Affinity | undefined, operators: Affinit
     for (const list of [required, preferred]) {
       const own = termsOf(kind, list, ours[list]);
       const isCombined = kind === "nodeAffinity" && list === required;
-      const terms = isCombined
-        ? distinct(termsOf(kind, list, there[list]).flatMap((term) => othersPart(term, own)))
-        : termsOf(kind, list, there[list]).filter((term) => isOthers(term, own));
+      const others = isCombined ? othersParts : othersTerms;
+      const terms = others(termsOf(kind, list, there[list]), own);
       if (terms.length === 0) continue;
       kept[list] = isCombined ? { nodeSelectorTerms: terms } : terms;
     }
@@ -94,21 +93,33 @@ export function foreignAffinity(actual: Affinity | undefined, operators: Affinit
   return foreign as Affinity;
 }
 
-function isOthers(term: Json, own: readonly Json[]): boolean {
-  const text = canonical(term);
-  return !own.some((one) => canonical(one) === text) && !text.includes(JSON.stringify(labels.pairId));
+function othersTerms(terms: readonly Json[], own: readonly Json[]): Json[] {
+  const ours = own.map(canonical);
+  return terms.filter((term) => {
+    const text = canonical(term);
+    return !ours.includes(text) && !text.includes(JSON.stringify(labels.pairId));
+  });
 }
 
-/** What a required node term demands beside the operators' term that is in it; nothing when it is theirs alone. */
-function othersPart(term: Json, own: readonly Json[]): Json[] {
-  const demands = (one: Json) =>
-    nodeTermLists.flatMap((key) => listOf(one[key]).map((each) => `${key} ${canonical(each)}`));
-  const theirs = demands(term);
-  const inIt = own.find((one) => demands(one).every((each) => theirs.includes(each)));
-  if (inIt === undefined) return [term];
-  const operators = new Set(demands(inIt));
-  const rest = nodeTermOf((key) => listOf(term[key]).filter((each) => !operators.has(`${key} ${canonical(each)}`)));
-  return Object.keys(rest).length === 0 ? [] : [rest];
+/** What each required node term demands beside the operators' term that is in it; none where it is theirs alone. */
+function othersParts(terms: readonly Json[], own: readonly Json[]): Json[] {
+  const ours = own.map(demandsOf);
+  const parts = terms.flatMap((term) => {
+    const theirs = demandsOf(term);
+    const inIt = ours.find((demands) => demands.every((each) => theirs.includes(each)));
+    if (inIt === undefined) return [term];
+    const rest = nodeTermOf((list) => listOf(term[list]).filter((each) => !inIt.includes(demandOf(list, each))));
+    return Object.keys(rest).length === 0 ? [] : [rest];
+  });
+  return distinct(parts);
+}
+
+function demandsOf(term: Json): string[] {
+  return nodeTermLists.flatMap((list) => listOf(term[list]).map((each) => demandOf(list, each)));
+}
+
+function demandOf(list: string, demand: Json): string {
+  return `${list} ${canonical(demand)}`;
 }
 
 /** Operators' tolerations first, then the pair's own, without a second one for a taint that is tolerated already. */
