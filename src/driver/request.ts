@@ -19,6 +19,7 @@ const shape = kubernetesSchema.shape;
 /** Where a caller's placement is in the public template. */
 const ofPod = "template.driver_config.kubernetes.pod";
 const ofAgent = "template.driver_config.kubernetes.containers.agent";
+const typedClassField = "template.runtime_class_name";
 /** Resources that the typed template can ask for. */
 const typedResources = new Set(["cpu", "memory"]);
 const logLevels = ["trace", "debug", "info", "warn", "error"];
@@ -65,8 +66,7 @@ export function sandboxSpecOf(
   const platform = platformOf(template?.platformConfig, problems);
   const labels = problems.parse(shape.workload_labels, template?.labels ?? {}, "template.labels");
   const annotations = problems.parse(shape.workload_annotations, platform.annotations, "template.annotations");
-  allowedKeys("template.labels", labels, "allowed_pod_labels", settings, problems);
-  allowedKeys("template.annotations", annotations, "allowed_pod_annotations", settings, problems);
+  allowedMetadata({ labels, annotations }, settings, problems);
   const image = problems.parse(shape.default_image, template?.image ?? "", "template.image");
   problems.check(
     image !== "" || settings.default_image !== "",
@@ -76,12 +76,9 @@ export function sandboxSpecOf(
   problems.parse(shape.workload_node_selector, driverConfig.nodeSelector, `${ofPod}.node_selector`);
   const resources = resourcesOf(template?.resources, driverConfig, settings, problems);
   const runtimeClassName = platform.runtimeClassName || driverConfig.runtimeClassName;
-  const typedClass = platform.runtimeClassName !== "";
-  const classField = typedClass ? "template.runtime_class_name" : `${ofPod}.runtime_class_name`;
-  allowed("RuntimeClass", runtimeClassName, settings.allowed_runtime_class_names, classField, problems);
+  const classField = platform.runtimeClassName === "" ? `${ofPod}.runtime_class_name` : typedClassField;
   const { priorityClassName } = driverConfig;
-  const priorityField = `${ofPod}.priority_class_name`;
-  allowed("PriorityClass", priorityClassName, settings.allowed_priority_class_names, priorityField, problems);
+  allowedClasses({ runtimeClassName, priorityClassName }, classField, settings, problems);
   const gpu = sandbox.spec?.resourceRequirements?.gpu;
   problems.check(gpu?.count !== 0, "resource_requirements.gpu.count", "at least 1; leave it out for one GPU");
   problems.check(
@@ -120,13 +117,9 @@ export function sandboxSpecOf(
  */
 export function checkStillAllowed(sandbox: SandboxSpec, settings: KubernetesSettings): void {
   const problems = new Problems();
-  const { runtimeClassName, priorityClassName, nodeSelector, tolerations, labels, annotations, resources } = sandbox;
-  const classes = settings.allowed_runtime_class_names;
-  allowed("RuntimeClass", runtimeClassName, classes, "template.runtime_class_name", problems);
-  const priorities = settings.allowed_priority_class_names;
-  allowed("PriorityClass", priorityClassName, priorities, `${ofPod}.priority_class_name`, problems);
-  allowedKeys("template.labels", labels, "allowed_pod_labels", settings, problems);
-  allowedKeys("template.annotations", annotations, "allowed_pod_annotations", settings, problems);
+  const { priorityClassName, nodeSelector, tolerations, resources } = sandbox;
+  allowedClasses(sandbox, typedClassField, settings, problems);
+  allowedMetadata(sandbox, settings, problems);
   // What only driver_config can say.
   const isPlaced = Object.keys(nodeSelector).length > 0 || tolerations.length > 0 || priorityClassName !== "";
   const isSized = [resources.requests, resources.limits].flatMap(Object.keys).some((name) => !typedResources.has(name));
@@ -216,6 +209,26 @@ function resourcesOf(
     `${memory} is below ${minimumWorkloadMemory}, which the runtime and the agent share`,
   );
   return asked;
+}
+
+function allowedClasses(
+  { runtimeClassName, priorityClassName }: Pick<SandboxSpec, "runtimeClassName" | "priorityClassName">,
+  runtimeClassField: string,
+  settings: KubernetesSettings,
+  problems: Problems,
+): void {
+  allowed("RuntimeClass", runtimeClassName, settings.allowed_runtime_class_names, runtimeClassField, problems);
+  const field = `${ofPod}.priority_class_name`;
+  allowed("PriorityClass", priorityClassName, settings.allowed_priority_class_names, field, problems);
+}
+
+function allowedMetadata(
+  { labels, annotations }: Pick<SandboxSpec, "labels" | "annotations">,
+  settings: KubernetesSettings,
+  problems: Problems,
+): void {
+  allowedKeys("template.labels", labels, "allowed_pod_labels", settings, problems);
+  allowedKeys("template.annotations", annotations, "allowed_pod_annotations", settings, problems);
 }
 
 function allowed(kind: string, name: string, list: readonly string[], field: string, problems: Problems): void {

@@ -41,14 +41,15 @@ export function computeDriver({
   const newRecord = (
     sandbox: SandboxSpec,
     namespace: string,
-    generation: GenerationRecord["generation"],
+    generation: Omit<GenerationRecord["generation"], "foreignAffinity">,
   ): GenerationRecord => ({
     version: 1,
     intent: "running",
     sandbox,
     settings: generationSettings({ ...settings, namespace }),
     gateway: { endpoint: gateway.endpoint, fenceTargets: gateway.fenceTargets, hasCa: gateway.hasCa },
-    generation,
+    // What others put there is looked for when a Sandbox that is there is written.
+    generation: { ...generation, foreignAffinity: {} },
     firstSession: generation.session,
     masterKid: masterKidOf(options.masterSecret),
     startedAt: now().toISOString(),
@@ -149,7 +150,7 @@ export function computeDriver({
       // What is known of a namespace only now that it is there.
       const spec = await checkedSpec(sandbox, options, running());
       const id = generationIdFor(spec.id, "");
-      const record = newRecord(spec, namespace, { id, session: 1, seeded: false, foreignAffinity: {} });
+      const record = newRecord(spec, namespace, { id, session: 1, seeded: false });
       const created = await reconciler.create(record, () => executor.createResource(record, api));
       return { runtimeIdentity: identityOf(created) };
     },
@@ -169,8 +170,6 @@ export function computeDriver({
           id: generationId,
           session: known.generation.session + 1,
           seeded: known.seeded,
-          // What others put there is looked for when the Sandbox is written.
-          foreignAffinity: {},
         }),
       );
       return { runtimeIdentity: identityOf(started) };
