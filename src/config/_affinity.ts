@@ -1,22 +1,23 @@
 /** The affinity of a Pod spec, in Kubernetes' own field names, as far down as it goes: below it the API server drops what it does not know. */
 import { z } from "zod";
 
-const selectorRequirement = z.strictObject({
-  key: z.string().min(1),
-  operator: z.enum(["In", "NotIn", "Exists", "DoesNotExist"]),
-  values: z.array(z.string()).optional(),
-});
+const setOperators = ["In", "NotIn", "Exists", "DoesNotExist"] as const;
+
+/** A demand on the value of a label. */
+function requirement<const Operators extends readonly string[]>(operators: Operators) {
+  return z.strictObject({
+    key: z.string().min(1),
+    operator: z.enum(operators),
+    values: z.array(z.string()).optional(),
+  });
+}
 
 const labelSelector = z.strictObject({
   matchLabels: z.record(z.string(), z.string()).optional(),
-  matchExpressions: z.array(selectorRequirement).optional(),
+  matchExpressions: z.array(requirement(setOperators)).optional(),
 });
 
-const nodeRequirement = z.strictObject({
-  key: z.string().min(1),
-  operator: z.enum(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]),
-  values: z.array(z.string()).optional(),
-});
+const nodeRequirement = requirement([...setOperators, "Gt", "Lt"]);
 
 const nodeTerm = z.strictObject({
   matchExpressions: z.array(nodeRequirement).optional(),
