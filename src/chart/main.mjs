@@ -2,9 +2,12 @@
 // JavaScript, so that the cache is on before the first file of TypeScript is read: Node's part for that costs more than any file.
 import { enableCompileCache } from "node:module";
 import { join } from "node:path";
+import { importLibrariesWhole } from "./_libraries.mjs";
 
+const cache = join(import.meta.dirname, "..", "..", "node_modules", ".cache");
 // Compiling what is imported takes most of the time; with the cache it is compiled when it has changed.
-enableCompileCache(join(import.meta.dirname, "..", "..", "node_modules", ".cache", "node"));
+enableCompileCache(join(cache, "node"));
+await importLibrariesWhole(join(cache, "libraries"));
 // Schemas that parse once are not worth compiling.
 (await import("zod")).z.config({ jitless: true });
 const { checkFiles, writeFiles } = await import("./synth.ts");

@@ -1,0 +1,67 @@
+// The libraries of `npm run synth` as one file each: to find and read their two hundred modules takes longer than what is done with them.
+// The files are made again when package-lock.json has changed; whoever doubts them deletes their folder.
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { registerHooks } from "node:module";
+import { basename, dirname, join } from "node:path";
+import { pathToFileURL } from "node:url";
+
+const root = join(import.meta.dirname, "..", "..");
+const names = ["zod", "cdk8s", "constructs", "smol-toml"];
+
+/** From now on whoever imports one of the libraries gets its one file, which is kept in the folder. */
+export async function importLibrariesWhole(folder) {
+  const { mtimeMs, size } = statSync(join(root, "package-lock.json"));
+  const current = join(folder, `${Math.round(mtimeMs)}-${size}`);
+  if (!existsSync(current)) await bundle(current);
+  const urls = new Map(names.map((name) => [name, pathToFileURL(join(current, `${name}.mjs`)).href]));
+  registerHooks({
+    resolve(name, context, next) {
+      // Our own imports say the file, so that there is nothing to look for.
+      const url = urls.get(name) ?? (name.endsWith(".ts") ? new URL(name, context.parentURL).href : undefined);
+      return url === undefined ? next(name, context) : { url, shortCircuit: true };
+    },
+  });
+}
+
+/** Complete under its name or not there, though others do the same at the same time; what was there for another package-lock.json goes. */
+async function bundle(current) {
+  const folder = dirname(current);
+  mkdirSync(folder, { recursive: true });
+  const making = mkdtempSync(`${folder}-`);
+  try {
+    await bundleInto(making);
+    const old = readdirSync(folder).filter((name) => name !== basename(current));
+    for (const name of old) rmSync(join(folder, name), { recursive: true, force: true });
+    renameSync(making, current);
+  } catch (error) {
+    rmSync(making, { recursive: true, force: true });
+    if (!existsSync(current)) throw error;
+  }
+}
+
+async function bundleInto(outdir) {
+  const { build } = await import("esbuild");
+  const entryPoints = await Promise.all(
+    names.map(async (name) => {
+      // Name by name: of a CommonJS library only running it tells them.
+      const exported = Object.keys(await import(name)).filter((key) => key !== "module.exports");
+      const entry = join(outdir, "exports", `${name}.mjs`);
+      mkdirSync(dirname(entry), { recursive: true });
+      writeFileSync(entry, `export { ${exported.join(", ")} } from "${name}";\n`);
+      return entry;
+    }),
+  );
+  await build({
+    entryPoints,
+    outdir,
+    outExtension: { ".js": ".mjs" },
+    bundle: true,
+    splitting: true,
+    format: "esm",
+    platform: "node",
+    target: "node24",
+    minifySyntax: true,
+    minifyWhitespace: true,
+    banner: { js: 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);' },
+  });
+}
