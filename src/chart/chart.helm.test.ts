@@ -102,6 +102,9 @@ describeWithHelm.each(helmPrograms.map((path) => [path.split("/").at(-1), path])
     [{ serviceMonitor: { labels: { "a/b/c": "x" } } }, /serviceMonitor[./]labels/],
     [{ nodeSelector: { "": "x" } }, /nodeSelector/],
     [{ tolerations: [{ key: "a", efect: "NoSchedule" }] }, /tolerations[./]0.*efect/],
+    [{ tolerations: [{ key: "a", operator: "Exists", value: "b" }] }, /tolerations[./]0[./]value/],
+    [driver({ workload_tolerations: [{ effect: "NoSchedule" }] }), /workload_tolerations[./]0.*key/],
+    [driver({ workload_tolerations: [{ key: "a", tolerationSeconds: 5 }] }), /workload_tolerations[./]0.*effect/],
     [{ certManager: { certificateDuration: "90d" } }, /certManager[./]certificateDuration/],
   ];
 

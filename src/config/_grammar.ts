@@ -198,14 +198,66 @@ export const resourceName = () =>
 /** Labels with any key, such as those of a node. */
 export const anyLabels = () => z.record(qualifiedName, labelValue);
 
+/** The fields of a toleration that are written alike everywhere; only `tolerationSeconds` has another name in driver_config. */
+export const tolerationFields = {
+  key: z
+    .string()
+    .regex(orEmpty(qualifiedKey), { error: `${qualifiedNameForm}, or "" for every taint` })
+    .optional(),
+  operator: z.enum(["Exists", "Equal"]).optional(),
+  value: labelValue.optional(),
+  effect: z.enum(["NoSchedule", "PreferNoSchedule", "NoExecute"]).optional(),
+};
+
+/** What the fields of a toleration say against each other: which of them has to go, or the toleration itself, and what is expected there. */
+export interface TolerationProblem {
+  readonly at?: "value" | "seconds";
+  readonly expected: string;
+}
+
+/** The rules between the fields of a toleration. The API server knows them too, but only when a Pod is made. */
+export function tolerationProblems(toleration: {
+  readonly key?: string | undefined;
+  readonly operator?: string | undefined;
+  readonly value?: string | undefined;
+  readonly effect?: string | undefined;
+  readonly seconds?: number | undefined;
+}): TolerationProblem[] {
+  const { key = "", operator = "Equal", value = "", effect, seconds } = toleration;
+  const problems: TolerationProblem[] = [];
+  if (operator === "Equal" && key === "") {
+    problems.push({ expected: 'a toleration with a key, or with operator "Exists" for every taint' });
+  }
+  if (operator === "Exists" && value !== "") {
+    problems.push({ at: "value", expected: 'no value, since operator "Exists" looks at the key alone' });
+  }
+  if (seconds !== undefined && effect !== "NoExecute") {
+    problems.push({ at: "seconds", expected: 'no time, or effect "NoExecute" beside it' });
+  }
+  return problems;
+}
+
+// biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
+const implication = (when: object, follows: object, otherwise = {}) => ({ if: when, then: follows, ...otherwise });
+const withField = (name: string, schema: object) => ({ properties: { [name]: schema }, required: [name] });
+/** The same rules as Helm reads them. */
+const tolerationRules = [
+  implication(
+    withField("operator", { const: "Exists" }),
+    { properties: { value: { enum: ["", null] } } },
+    { else: withField("key", { type: "string", minLength: 1 }) },
+  ),
+  implication(withField("tolerationSeconds", { type: "integer" }), withField("effect", { const: "NoExecute" })),
+];
+
 /** A Kubernetes toleration as the Pod spec has it. */
 export const toleration = () =>
   z
-    .strictObject({
-      key: z.string().optional(),
-      operator: z.enum(["Exists", "Equal"]).optional(),
-      value: z.string().optional(),
-      effect: z.enum(["NoSchedule", "PreferNoSchedule", "NoExecute"]).optional(),
-      tolerationSeconds: z.int().optional(),
+    .strictObject({ ...tolerationFields, tolerationSeconds: z.int().optional() })
+    .superRefine((given, context) => {
+      for (const { at, expected } of tolerationProblems({ ...given, seconds: given.tolerationSeconds })) {
+        const path = at === undefined ? [] : [at === "seconds" ? "tolerationSeconds" : at];
+        context.addIssue({ code: "custom", path, message: expected });
+      }
     })
-    .meta({ description: "A toleration of the Pod spec, in Kubernetes' own field names." });
+    .meta({ description: "A toleration of the Pod spec, in Kubernetes' own field names.", allOf: tolerationRules });

@@ -11,6 +11,8 @@ export {
   resourceName,
   splitBindAddress,
   toleration,
+  tolerationFields,
+  tolerationProblems,
 } from "./_grammar.ts";
 export type { Resources } from "./_resources.ts";
 export { mergeQuantities, minimumWorkloadMemory, supervisorDefaults } from "./_resources.ts";

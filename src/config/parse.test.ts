@@ -196,8 +196,20 @@ describe("a wrong setting", () => {
       'app_armor_profile (line 4): expected empty, Unconfined, RuntimeDefault or Localhost/<profile>, found "none"',
     ],
     [
-      'workload_tolerations = [{ effect = "NoSchedul" }]',
+      'workload_tolerations = [{ key = "a", effect = "NoSchedul" }]',
       'workload_tolerations[0].effect (line 4): expected one of "NoSchedule", "PreferNoSchedule", "NoExecute", found "NoSchedul"; did you mean "NoSchedule"?',
+    ],
+    [
+      'workload_tolerations = [{ key = "a", operator = "Exists", value = "b" }]',
+      'workload_tolerations[0].value (line 4): expected no value, since operator "Exists" looks at the key alone, found "b"',
+    ],
+    [
+      'supervisor_tolerations = [{ value = "b", effect = "NoSchedule" }]',
+      'supervisor_tolerations[0] (line 4): expected a toleration with a key, or with operator "Exists" for every taint, found {"value":"b","effect":"NoSchedule"}',
+    ],
+    [
+      'workload_tolerations = [{ key = "a", effect = "NoSchedule", tolerationSeconds = 5 }]',
+      'workload_tolerations[0].tolerationSeconds (line 4): expected no time, or effect "NoExecute" beside it, found 5',
     ],
     [
       'provisioning_timeout = "5 minutes"',

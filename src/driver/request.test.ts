@@ -260,7 +260,7 @@ describe("driver_config", () => {
     const own = {
       pod: {
         node_selector: { pool: "gpu" },
-        tolerations: [{ key: "gpu", operator: "Exists", toleration_seconds: 5 }],
+        tolerations: [{ key: "gpu", operator: "Exists", effect: "NoExecute", toleration_seconds: 5 }],
         priority_class_name: "high",
       },
       containers: { agent: { resources: { requests: { cpu: 1 }, limits: { memory: "2Gi" } } } },
@@ -268,7 +268,7 @@ describe("driver_config", () => {
     for (const driverConfig of [own, { kubernetes: own }]) {
       expect(sandboxSpecOf(sandbox({ template: { driverConfig } }), open)).toMatchObject({
         nodeSelector: { pool: "gpu" },
-        tolerations: [{ key: "gpu", operator: "Exists", tolerationSeconds: 5 }],
+        tolerations: [{ key: "gpu", operator: "Exists", effect: "NoExecute", tolerationSeconds: 5 }],
         priorityClassName: "high",
         resources: { requests: { cpu: "1" }, limits: { memory: "2Gi" } },
       });
@@ -279,7 +279,10 @@ describe("driver_config", () => {
   test.each<[object, string]>([
     [{ pod: { affinity: {} } }, `${root}.pod.affinity`],
     [{ pod: { runtimeClassName: "x" } }, `${root}.pod.runtimeClassName`],
-    [{ pod: { tolerations: [{ tolerationSeconds: 1 }] } }, `${root}.pod.tolerations.0.tolerationSeconds`],
+    [{ pod: { tolerations: [{ key: "a", tolerationSeconds: 1 }] } }, `${root}.pod.tolerations.0.tolerationSeconds`],
+    [{ pod: { tolerations: [{ key: "a", operator: "Exists", value: "b" }] } }, `${root}.pod.tolerations.0.value`],
+    [{ pod: { tolerations: [{ operator: "Equal" }] } }, `${root}.pod.tolerations.0`],
+    [{ pod: { tolerations: [{ key: "a", toleration_seconds: 5 }] } }, `${root}.pod.tolerations.0.toleration_seconds`],
     [{ supervisor: {} }, `${root}.supervisor`],
     [{ containers: { supervisor: {} } }, `${root}.containers.supervisor`],
     [
