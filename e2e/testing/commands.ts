@@ -22,8 +22,10 @@ export interface CommandOptions {
 
 const keptCharacters = 200_000;
 
-/** Runs a command in a process group of its own, so that a timeout or an interrupt ends all of it. */
+/** Runs a command in a process group of its own, so that a timeout or an interrupt ends all of it; none once the run is interrupted. */
 export async function finish(command: string, args: readonly string[], options: CommandOptions): Promise<Finished> {
+  // A signal that is aborted already never says so again.
+  if (options.signal.aborted) return { code: 130, output: "interrupted", seconds: 0 };
   const started = performance.now();
   const signal = AbortSignal.any([options.signal, AbortSignal.timeout(options.timeoutMs)]);
   const child = spawn(command, args, {
