@@ -33,6 +33,16 @@ describe("a run's results", () => {
     );
   });
 
+  it("are free of what they told a terminal", () => {
+    const red = "\u001b[31mred\u001b[39m";
+    const sections = [{ heading: "Unit", cases: [one("failed", red), one("skipped", red)] }];
+    expect(junitXml(sections)).toContain('<failure message="red">red</failure>');
+    expect(junitXml(sections)).toContain('<skipped message="red"/>');
+    const report = markdownReport(sections, {});
+    expect(report).toContain("```text\nred\n```");
+    expect(report).toContain("works (red)");
+  });
+
   it("show a failure in full in the report, fences and all", () => {
     const report = markdownReport([{ heading: "Unit", cases: [one("failed", "line\n```\nfence")] }], {
       Provider: "local",

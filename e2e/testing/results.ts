@@ -1,4 +1,5 @@
 /** What a test run came to: cases, their sum, and the two reports that are written of them. Pure. */
+import { stripVTControlCharacters } from "node:util";
 
 export type Outcome = "passed" | "failed" | "skipped";
 
@@ -57,7 +58,7 @@ export function markdownReport(sections: readonly Section[], facts: Readonly<Rec
     return `| ${heading} | ${count("passed")} | ${count("failed")} | ${count("skipped")} | ${seconds.toFixed(1)} |`;
   });
   const failures = casesOf(sections, "failed").map(
-    ({ suite, name, detail = "" }) => `### ${suite}: ${name}\n\n${fenced(detail)}\n`,
+    ({ suite, name, detail = "" }) => `### ${suite}: ${name}\n\n${fenced(plain(detail))}\n`,
   );
   const skipped = casesOf(sections, "skipped").map(
     ({ suite, name, detail = "" }) => `- ${suite}: ${name} (${firstLine(detail)})`,
@@ -86,17 +87,15 @@ function fenced(text: string): string {
 }
 
 function firstLine(text: string): string {
-  return text.trim().split("\n", 1)[0] ?? "";
+  return plain(text).trim().split("\n", 1)[0] ?? "";
+}
+
+/** Without colours, and without what XML 1.0 has no way to write. */
+function plain(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what it is about
+  return stripVTControlCharacters(text).replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "");
 }
 
 function xml(text: string): string {
-  return (
-    text
-      // biome-ignore lint/suspicious/noControlCharactersInRegex: XML 1.0 has no way to write these
-      .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\u001b\[[\d;]*m/g, "")
-      .replaceAll("&", "&amp;")
-      .replaceAll("<", "&lt;")
-      .replaceAll(">", "&gt;")
-      .replaceAll('"', "&quot;")
-  );
+  return plain(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;");
 }
