@@ -39,6 +39,16 @@ export function percentile(numbers: readonly (number | undefined)[], share: numb
   return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? Number.NaN;
 }
 
+/** What is reported of latencies: how long most took, and how many never came so far. */
+export function tail(latenciesMs: Arrivals["latenciesMs"]) {
+  return {
+    p50: percentile(latenciesMs, 0.5),
+    p90: percentile(latenciesMs, 0.9),
+    p99: percentile(latenciesMs, 0.99),
+    failed: latenciesMs.filter((one) => one === undefined).length,
+  };
+}
+
 /** Does all of them, a few at a time. */
 export async function inParallel(count: number, atOnce: number, one: (index: number) => Promise<void>): Promise<void> {
   let next = 0;

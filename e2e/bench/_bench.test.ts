@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Scrape } from "../support/gateway-metrics.ts";
-import { inParallel, percentile, poisson } from "./_arrivals.ts";
+import { inParallel, percentile, poisson, tail } from "./_arrivals.ts";
 import { ofSandboxes, quantileBetween, requestsBetween, total, writesIn } from "./_counts.ts";
 
 const scrape = (values: Record<string, number>): Scrape => ({ names: [], values: new Map(Object.entries(values)) });
@@ -13,6 +13,15 @@ describe("percentiles", () => {
     expect([0.5, 0.9, 0.99, 1].map((share) => percentile(numbers, share))).toEqual([50, 90, 99, 100]);
     expect(percentile([1, undefined, 2], 0.99)).toBe(Number.POSITIVE_INFINITY);
     expect(percentile([7], 0.5)).toBe(7);
+  });
+
+  it("are reported with how many failed, which no target is met with", () => {
+    expect(tail([1, undefined, 2])).toEqual({
+      p50: 2,
+      p90: Number.POSITIVE_INFINITY,
+      p99: Number.POSITIVE_INFINITY,
+      failed: 1,
+    });
   });
 
   it("of a histogram lie within their bucket, and tell only of what came between two scrapes", () => {

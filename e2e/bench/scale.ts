@@ -27,7 +27,7 @@ import { stderrProgress } from "../cluster/progress.ts";
 import { GatewayAccess } from "../support/gateway-access.ts";
 import { type Scrape, scrapeGateway } from "../support/gateway-metrics.ts";
 import { imageValues, install, type Release, releaseNamed, uninstall } from "../support/release.ts";
-import { type Arrivals, inParallel, percentile, poisson } from "./_arrivals.ts";
+import { type Arrivals, inParallel, poisson, tail } from "./_arrivals.ts";
 import { BareClient } from "./_bare-client.ts";
 import { benchLabel, sandboxesOf, specimenOf } from "./_bare-pairs.ts";
 import { openBenchCluster } from "./_bench-cluster.ts";
@@ -239,12 +239,7 @@ function arrive({ create, watch }: Leg, perSecond: number, count: number, milest
   });
 }
 
-const tail = ({ latenciesMs, failures }: Arrivals) => ({
-  p50: percentile(latenciesMs, 0.5),
-  p90: percentile(latenciesMs, 0.9),
-  p99: percentile(latenciesMs, 0.99),
-  failed: failures.length,
-});
+const reported = (arrivals: Arrivals) => ({ ...tail(arrivals.latenciesMs), raw: arrivals });
 
 async function makeVolumes(count: number): Promise<void> {
   await applyObjects(kubeconfig, [
@@ -361,8 +356,8 @@ async function onHollowNodes() {
     rates,
     gatewayCpuSecondsPerPair: median(ofOurs.map(({ gatewayCpuSeconds }) => gatewayCpuSeconds)),
     requestsPerPair: median(ofOurs.map(({ requests }) => requests)),
-    atRate: { ours: { ...tail(oursAtRate), raw: oursAtRate }, bare: { ...tail(bareAtRate), raw: bareAtRate } },
-    calm: { ...tail(calm), raw: calm },
+    atRate: { ours: reported(oursAtRate), bare: reported(bareAtRate) },
+    calm: reported(calm),
     reconcileSeconds: {
       p50: quantileBetween("openshell_reconcile_seconds", full, afterCalm, 0.5),
       p99: quantileBetween("openshell_reconcile_seconds", full, afterCalm, 0.99),
@@ -384,14 +379,15 @@ async function onRealNodes() {
     progress.note(`creates at 1 a second on real nodes, ${which}`);
     await using place = await Place.open("openshell-bench", { workspace_default_storage_size: "64Mi" });
     const leg = place[which];
-    const scheduled: number[] = [];
-    const arrivals = await poisson(1, size.real, async () => {
+    // As the arrivals' own: undefined for one that never came so far.
+    const scheduled = new Array<number | undefined>(size.real).fill(undefined);
+    const arrivals = await poisson(1, size.real, async (index) => {
       const begin = performance.now();
       const key = await leg.create();
-      scheduled.push((await leg.watch.reached(key, "scheduled", 300_000)) - begin);
+      scheduled[index] = (await leg.watch.reached(key, "scheduled", 300_000)) - begin;
       return (await leg.watch.reached(key, "running", 300_000)) - begin;
     });
-    return { scheduled: tail({ latenciesMs: scheduled, failures: [] }), running: tail(arrivals), raw: arrivals };
+    return { scheduled: tail(scheduled), running: tail(arrivals.latenciesMs), raw: arrivals };
   };
   return { ours: await measure("ours"), bare: await measure("bare") };
 }
