@@ -166,6 +166,8 @@ export class GatewayStatefulSet extends Construct {
         metadata: { name: render(fullname), namespace, labels },
         spec: {
           replicas: render(values.replicaCount),
+          // In order, a Pod that never becomes ready would keep the controller from replacing it by one of a better revision.
+          podManagementPolicy: "Parallel",
           serviceName: render(fullname),
           selector: { matchLabels: selectorLabels("gateway") },
           template: {

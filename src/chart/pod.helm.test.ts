@@ -31,6 +31,10 @@ describeWithHelm("the gateway's Pod", () => {
     expect(spec).toMatchObject({ terminationGracePeriodSeconds: 90, priorityClassName: "platform" });
   });
 
+  it("is replaced by a better one though it never became ready (kubernetes/kubernetes#67250)", () => {
+    expect(find(render(program), "StatefulSet").spec.podManagementPolicy).toBe("Parallel");
+  });
+
   it("leaves its user to the cluster where that is asked, and stays non-root", () => {
     const objects = render(program, { values: { fixedUserIds: false } });
     for (const kind of ["StatefulSet", "Job"])
