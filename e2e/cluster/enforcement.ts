@@ -1,52 +1,55 @@
+import { randomBytes } from "node:crypto";
 import { sleep } from "../../src/common/async.ts";
 import { OpenShellError } from "../../src/common/errors.ts";
-import { applyObjects, kubectl, kubectlAttempt } from "./clients.ts";
+import { clients } from "./clients.ts";
+import { processes, type Shell } from "./exec.ts";
 
-const namespace = "openshell-enforcement-check";
+/** Label of every check's namespace, so that each check also removes what one that was killed has left. */
+const marker = "openshell.ai/enforcement-check";
 
 export interface EnforcementCheck {
   readonly kubeconfig: string;
   /** An image with busybox that the nodes have or can pull. */
   readonly image: string;
   readonly signal?: AbortSignal;
+  /** @default real processes */
+  readonly shell?: Shell;
 }
 
 /**
  * Proves that NetworkPolicy is enforced: a connection that works stops working when a policy forbids it. Without this a dead enforcer
  * would let every test of isolation pass for the wrong reason, or fail far from its cause.
  */
-export async function checkEnforcement({ kubeconfig, image, signal }: EnforcementCheck): Promise<void> {
-  const options = signal === undefined ? {} : { signal };
+export async function checkEnforcement(check: EnforcementCheck): Promise<void> {
+  const { kubeconfig, image, signal, shell = processes } = check;
+  const namespace = `openshell-enforcement-${randomBytes(4).toString("hex")}`;
+  const given = [`--kubeconfig=${kubeconfig}`, `--namespace=${namespace}`];
+  const kubectl = (args: readonly string[], input = "") =>
+    shell.run(clients.kubectl, [...given, ...args], { input, ...(signal === undefined ? {} : { signal }) });
+  const apply = (...items: readonly object[]) =>
+    kubectl(["apply", "--server-side", "-f", "-"], JSON.stringify({ apiVersion: "v1", kind: "List", items }));
   try {
-    await applyObjects(kubeconfig, [
-      { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } },
+    await apply(
+      { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace, labels: { [marker]: "" } } },
       checkPod(image, "server", ["httpd", "-f", "-p", "8080"]),
       checkPod(image, "client", ["sleep", "600"]),
-    ]);
-    await kubectl(
-      kubeconfig,
-      ["wait", "-n", namespace, "pod/server", "pod/client", "--for=condition=Ready", "--timeout=60s"],
-      options,
     );
-    const address = await kubectl(kubeconfig, ["get", "-n", namespace, "pod/server", "-o", "jsonpath={.status.podIP}"]);
-    await until(
-      () => connects(kubeconfig, address),
-      "Pods cannot reach each other: see the kube-proxy and kube-router logs",
-    );
-    await applyObjects(kubeconfig, [
-      {
-        apiVersion: "networking.k8s.io/v1",
-        kind: "NetworkPolicy",
-        metadata: { name: "deny", namespace },
-        spec: { podSelector: { matchLabels: { app: "server" } }, policyTypes: ["Ingress"] },
-      },
-    ]);
-    await until(
-      async () => !(await connects(kubeconfig, address)),
-      "NetworkPolicy is not enforced: see the kube-router logs of both nodes",
-    );
+    await kubectl(["wait", "pod/server", "pod/client", "--for=condition=Ready", "--timeout=60s"]);
+    const address = await kubectl(["get", "pod/server", "-o", "jsonpath={.status.podIP}"]);
+    // Said by the container itself: kubectl's own failures have the same exit code as a connection that is refused.
+    const connect = `nc -w 1 ${address} 8080 -e /bin/true && echo reached || echo refused`;
+    const exec = [...given, "exec", "client", "--", "sh", "-c", connect];
+    const saying = (word: string) => async () => (await shell.attempt(clients.kubectl, exec)).stdout.trim() === word;
+    await until(saying("reached"), "Pods cannot reach each other: see the kube-proxy and kube-router logs");
+    await apply({
+      apiVersion: "networking.k8s.io/v1",
+      kind: "NetworkPolicy",
+      metadata: { name: "deny" },
+      spec: { podSelector: { matchLabels: { app: "server" } }, policyTypes: ["Ingress"] },
+    });
+    await until(saying("refused"), "NetworkPolicy is not enforced: see the kube-router logs of both nodes");
   } finally {
-    await kubectlAttempt(kubeconfig, ["delete", "namespace", namespace, "--ignore-not-found", "--wait=false"]);
+    await shell.attempt(clients.kubectl, [...given, "delete", "namespace", `--selector=${marker}`, "--wait=false"]);
   }
 }
 
@@ -54,18 +57,12 @@ function checkPod(image: string, name: string, command: readonly string[]): obje
   return {
     apiVersion: "v1",
     kind: "Pod",
-    metadata: { name, namespace, labels: { app: name } },
+    metadata: { name, labels: { app: name } },
     spec: {
       terminationGracePeriodSeconds: 1,
       containers: [{ name, image, imagePullPolicy: "IfNotPresent", command }],
     },
   };
-}
-
-async function connects(kubeconfig: string, address: string): Promise<boolean> {
-  const command = ["nc", "-w", "1", address, "8080", "-e", "/bin/true"];
-  const answer = await kubectlAttempt(kubeconfig, ["exec", "-n", namespace, "client", "--", ...command]);
-  return answer.code === 0;
 }
 
 async function until(condition: () => Promise<boolean>, failure: string): Promise<void> {

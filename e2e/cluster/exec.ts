@@ -97,6 +97,14 @@ function collect(stream: NodeJS.ReadableStream, onLine?: (line: string) => void)
   return () => text;
 }
 
+/** How programs are run; tests record the calls. */
+export interface Shell {
+  run(command: string, args: readonly string[], options?: RunOptions): Promise<string>;
+  attempt(command: string, args: readonly string[], options?: RunOptions): Promise<Outcome>;
+}
+
+export const processes: Shell = { run, attempt };
+
 /** The command as a line that a shell runs. */
 export function pasteable(
   command: string,

@@ -36,6 +36,9 @@ export interface ClusterProvider {
   /** Removes every trace of the cluster from the machine, whatever state it is in. Does nothing when there is none. Keeps the build cache. */
   down(progress: Progress): Promise<void>;
 
+  /** Whether there is a cluster, whatever state it is in: one that is stopped is somebody's, too. Fails when that cannot be known. */
+  exists(): Promise<boolean>;
+
   /** Path of an administrator's kubeconfig that works from this host. The file may change with every `up`. */
   kubeconfig(): Promise<string>;
 

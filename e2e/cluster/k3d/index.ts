@@ -1,4 +1,4 @@
-import { copyFile, mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { stringify } from "yaml";
@@ -6,17 +6,11 @@ import { z } from "zod";
 import { OpenShellError } from "../../../src/common/errors.ts";
 import { clients, unpackClients } from "../clients.ts";
 import { checkEnforcement } from "../enforcement.ts";
-import { attempt, type Outcome, type RunOptions, run } from "../exec.ts";
+import { type Outcome, processes, type RunOptions, type Shell } from "../exec.ts";
 import { kubernetesNodes } from "../kubernetes-nodes.ts";
 import type { Progress } from "../progress.ts";
 import type { ClusterProvider, NodeInfo, UpOptions } from "../provider.ts";
 import { clusterName, k3dConfig } from "./config.ts";
-
-/** How the provider runs programs; tests record the calls. */
-export interface Shell {
-  run(command: string, args: readonly string[], options?: RunOptions): Promise<string>;
-  attempt(command: string, args: readonly string[], options?: RunOptions): Promise<Outcome>;
-}
 
 export interface K3dOptions {
   /** Agent Sandbox release manifest: URL or file. @default $OPENSHELL_AGENT_SANDBOX_MANIFEST, else the published release */
@@ -29,7 +23,8 @@ export interface K3dOptions {
   readonly checkEnforcement?: boolean;
 }
 
-const publishedAgentSandbox = "https://github.com/kubernetes-sigs/agent-sandbox/releases/download/v0.5.6/manifest.yaml";
+/** Core alone. Up to v0.5.1 the file was called manifest.yaml (https://github.com/kubernetes-sigs/agent-sandbox/pull/1012). */
+const publishedAgentSandbox = "https://github.com/kubernetes-sigs/agent-sandbox/releases/download/v0.5.6/sandbox.yaml";
 
 const clusterListSchema = z.array(
   z.object({ name: z.string(), agentsCount: z.number().optional(), serversRunning: z.number().optional() }),
@@ -49,7 +44,7 @@ export class K3dProvider implements ClusterProvider {
     this.#state =
       options.stateDirectory ??
       join(process.env.XDG_STATE_HOME || join(homedir(), ".local", "state"), "openshell-dev", "k3d");
-    this.#shell = options.shell ?? { run, attempt };
+    this.#shell = options.shell ?? processes;
     this.#checkEnforcement = options.checkEnforcement ?? true;
   }
 
@@ -59,20 +54,15 @@ export class K3dProvider implements ClusterProvider {
     await unpackClients(progress);
     const options = signal === undefined ? {} : { signal };
     const existing = await this.#find();
+    // Of a cluster that somebody deleted by hand.
+    if (existing === undefined) await rm(this.#state, { recursive: true, force: true });
+    await mkdir(this.#state, { recursive: true, mode: 0o700 });
     try {
       if (existing === undefined) await this.#create(nodes, progress, options);
       else if (existing.serversRunning === 0) await this.#k3d(["cluster", "start", clusterName, "--wait"], options);
       await this.#k3d(["kubeconfig", "write", clusterName, "--output", this.#kubeconfigFile], options);
       while ((await this.nodes()).length < nodes) await this.addNode();
-      await this.#installAddons(progress, options);
-      if (this.#checkEnforcement) {
-        progress.note("NetworkPolicy enforcement");
-        await checkEnforcement({
-          kubeconfig: this.#kubeconfigFile,
-          image: "docker.io/library/busybox:1.37",
-          ...options,
-        });
-      }
+      await this.#prepare(progress, options);
     } catch (error) {
       if (existing === undefined) {
         progress.note("undoing what was started");
@@ -88,6 +78,10 @@ export class K3dProvider implements ClusterProvider {
       await this.#k3d(["cluster", "delete", clusterName]);
     }
     await rm(this.#state, { recursive: true, force: true });
+  }
+
+  async exists(): Promise<boolean> {
+    return (await this.#find()) !== undefined;
   }
 
   async kubeconfig(): Promise<string> {
@@ -167,7 +161,6 @@ export class K3dProvider implements ClusterProvider {
 
   async #create(nodes: number, progress: Progress, options: RunOptions): Promise<void> {
     progress.note("creating the k3d cluster");
-    await mkdir(this.#state, { recursive: true, mode: 0o700 });
     const file = join(this.#state, "k3d.yaml");
     await writeFile(file, stringify(k3dConfig(nodes)));
     const remedy =
@@ -175,17 +168,34 @@ export class K3dProvider implements ClusterProvider {
     await this.#k3d(["cluster", "create", "--config", file], { ...options, remedy });
   }
 
-  async #installAddons(progress: Progress, options: RunOptions): Promise<void> {
+  /** What needs GitHub and a registry is done once for a cluster. */
+  async #prepare(progress: Progress, options: RunOptions): Promise<void> {
+    const prepared = join(this.#state, "prepared");
+    const isPrepared = (await readFile(prepared, "utf8").catch(() => undefined)) === this.#manifest;
     progress.note("DNS, storage, Agent Sandbox");
-    const remedy = "Without access to GitHub give the release manifest as a file in OPENSHELL_AGENT_SANDBOX_MANIFEST.";
+    if (!isPrepared) await this.#installAgentSandbox(options);
+    for (const [namespace, deployment] of [
+      ["kube-system", "coredns"],
+      ["agent-sandbox-system", "agent-sandbox-controller"],
+    ] as const) {
+      const rollout = ["rollout", "status", "-n", namespace, `deployment/${deployment}`, "--timeout=180s"];
+      await this.#kubectl(rollout, options);
+    }
+    if (isPrepared) return;
+    if (this.#checkEnforcement) {
+      progress.note("NetworkPolicy enforcement");
+      const image = "docker.io/library/busybox:1.37";
+      await checkEnforcement({ kubeconfig: this.#kubeconfigFile, image, ...options });
+    }
+    await writeFile(prepared, this.#manifest);
+  }
+
+  async #installAgentSandbox(options: RunOptions): Promise<void> {
+    const remedy =
+      "Without access to GitHub give the release's sandbox.yaml as a file in OPENSHELL_AGENT_SANDBOX_MANIFEST and run again.";
     await this.#kubectl(["apply", "--server-side", "--force-conflicts", "-f", this.#manifest], { ...options, remedy });
     await this.#kubectl(
       ["wait", "crd/sandboxes.agents.x-k8s.io", "--for=condition=Established", "--timeout=60s"],
-      options,
-    );
-    await this.#kubectl(["rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=180s"], options);
-    await this.#kubectl(
-      ["wait", "-n", "agent-sandbox-system", "pods", "--all", "--for=condition=Ready", "--timeout=180s"],
       options,
     );
   }
@@ -218,7 +228,7 @@ function agentName(index: number): string {
 }
 
 /** True when Docker's daemon answers and k3d 5 is installed. */
-export async function k3dAnswers(shell: Shell = { run, attempt }): Promise<boolean> {
+export async function k3dAnswers(shell: Shell = processes): Promise<boolean> {
   const absent = (): Outcome => ({ code: 127, stdout: "", stderr: "" });
   const docker = await shell
     .attempt("docker", ["version", "--format", "{{.Server.Version}}"], { timeoutMs: 10_000 })

@@ -1,18 +1,21 @@
 import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { parse } from "yaml";
 import { clients } from "../clients.ts";
+import type { Shell } from "../exec.ts";
 import { silent } from "../progress.ts";
 import { k3dConfig } from "./config.ts";
-import { K3dProvider, k3dAnswers, type Shell } from "./index.ts";
+import { K3dProvider, k3dAnswers } from "./index.ts";
 
 let state: string;
 beforeEach(async () => {
   state = await mkdtemp(join(tmpdir(), "k3d-"));
+  vi.stubEnv("OPENSHELL_AGENT_SANDBOX_MANIFEST", undefined);
 });
 afterEach(async () => {
+  vi.unstubAllEnvs();
   await rm(state, { recursive: true, force: true });
 });
 
@@ -21,6 +24,7 @@ class FakeShell implements Shell {
   readonly calls: string[] = [];
   nodes: string[] = [];
   exists = false;
+  servers = 1;
   failing: string | undefined;
 
   async run(command: string, args: readonly string[]): Promise<string> {
@@ -28,7 +32,7 @@ class FakeShell implements Shell {
     this.calls.push(line);
     if (this.failing !== undefined && line.startsWith(this.failing)) throw new Error(`refused: ${line}`);
     if (line.startsWith("k3d cluster list"))
-      return JSON.stringify(this.exists ? [{ name: "openshell", agentsCount: 2, serversRunning: 1 }] : []);
+      return JSON.stringify(this.exists ? [{ name: "openshell", agentsCount: 2, serversRunning: this.servers }] : []);
     if (line.startsWith("k3d cluster create")) {
       this.exists = true;
       this.nodes = ["k3d-openshell-agent-0", "k3d-openshell-agent-1"];
@@ -61,13 +65,11 @@ const server = {
   status,
 };
 
-function providerOn(shell: FakeShell): K3dProvider {
-  return new K3dProvider({
-    shell,
-    stateDirectory: state,
-    agentSandboxManifest: "https://example.test/release.yaml",
-    checkEnforcement: false,
-  });
+const release = "https://github.com/kubernetes-sigs/agent-sandbox/releases/download/v0.5.6/sandbox.yaml";
+
+function providerOn(shell: FakeShell, manifest?: string): K3dProvider {
+  const given = manifest === undefined ? {} : { agentSandboxManifest: manifest };
+  return new K3dProvider({ shell, stateDirectory: state, checkEnforcement: false, ...given });
 }
 
 describe("the k3d provider", () => {
@@ -78,10 +80,10 @@ describe("the k3d provider", () => {
     expect(shell.changes).toEqual([
       "k3d cluster create --config STATE/k3d.yaml",
       "k3d kubeconfig write openshell --output STATE/kubeconfig.yaml",
-      "kubectl --kubeconfig=STATE/kubeconfig.yaml apply --server-side --force-conflicts -f https://example.test/release.yaml",
+      `kubectl --kubeconfig=STATE/kubeconfig.yaml apply --server-side --force-conflicts -f ${release}`,
       "kubectl --kubeconfig=STATE/kubeconfig.yaml wait crd/sandboxes.agents.x-k8s.io --for=condition=Established --timeout=60s",
       "kubectl --kubeconfig=STATE/kubeconfig.yaml rollout status -n kube-system deployment/coredns --timeout=180s",
-      "kubectl --kubeconfig=STATE/kubeconfig.yaml wait -n agent-sandbox-system pods --all --for=condition=Ready --timeout=180s",
+      "kubectl --kubeconfig=STATE/kubeconfig.yaml rollout status -n agent-sandbox-system deployment/agent-sandbox-controller --timeout=180s",
     ]);
     expect(parse(await readFile(join(state, "k3d.yaml"), "utf8"))).toEqual(k3dConfig(2));
   });
@@ -96,6 +98,30 @@ describe("the k3d provider", () => {
     ]);
   });
 
+  test("applies the Agent Sandbox release once for a cluster, and another one that it is given", async () => {
+    const shell = new FakeShell();
+    const applied = () => shell.calls.filter((call) => call.includes(" apply ")).map((call) => call.split(" ").at(-1));
+    for (const _ of ["first", "again"]) await providerOn(shell).up({ nodes: 2, progress: silent });
+    expect(applied()).toEqual([release]);
+    await providerOn(shell, "/own/sandbox.yaml").up({ nodes: 2, progress: silent });
+    expect(applied()).toEqual([release, "/own/sandbox.yaml"]);
+    // Deleted by hand: what was known of it holds no longer.
+    shell.exists = false;
+    await providerOn(shell, "/own/sandbox.yaml").up({ nodes: 2, progress: silent });
+    expect(applied()).toHaveLength(3);
+  });
+
+  test("is there while it is stopped, too, and is not known to be away when k3d does not answer", async () => {
+    const shell = new FakeShell();
+    const provider = providerOn(shell);
+    expect(await provider.exists()).toBe(false);
+    shell.exists = true;
+    shell.servers = 0;
+    expect(await provider.exists()).toBe(true);
+    shell.failing = "k3d cluster list";
+    await expect(provider.exists()).rejects.toThrow("refused");
+  });
+
   test("deletes what it made when a later step fails", async () => {
     const shell = new FakeShell();
     shell.failing = "kubectl --kubeconfig=STATE/kubeconfig.yaml apply";
@@ -107,7 +133,7 @@ describe("the k3d provider", () => {
   test("keeps a cluster that was there before when a later step fails", async () => {
     const shell = new FakeShell();
     await providerOn(shell).up({ nodes: 2, progress: silent });
-    shell.failing = "kubectl --kubeconfig=STATE/kubeconfig.yaml apply";
+    shell.failing = "kubectl --kubeconfig=STATE/kubeconfig.yaml rollout";
     await expect(providerOn(shell).up({ nodes: 2, progress: silent })).rejects.toThrow("refused");
     expect(shell.changes).not.toContain("k3d cluster delete openshell");
   });

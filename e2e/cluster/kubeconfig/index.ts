@@ -3,8 +3,7 @@ import { homedir } from "node:os";
 import { delimiter, join } from "node:path";
 import { OpenShellError } from "../../../src/common/errors.ts";
 import { clients, unpackClients } from "../clients.ts";
-import { attempt, run } from "../exec.ts";
-import type { Shell } from "../k3d/index.ts";
+import { processes, type Shell } from "../exec.ts";
 import { kubernetesNodes } from "../kubernetes-nodes.ts";
 import type { ClusterProvider, NodeInfo, UpOptions } from "../provider.ts";
 
@@ -36,7 +35,7 @@ export class KubeconfigProvider implements ClusterProvider {
     const listed = process.env.KUBECONFIG?.split(delimiter).find((file) => file !== "");
     this.#file = options.kubeconfig ?? listed ?? join(homedir(), ".kube", "config");
     this.#loadImageCommand = options.loadImageCommand ?? process.env.OPENSHELL_LOAD_IMAGE;
-    this.#shell = options.shell ?? { run, attempt };
+    this.#shell = options.shell ?? processes;
   }
 
   async up({ nodes, progress, signal }: UpOptions): Promise<void> {
@@ -71,6 +70,10 @@ export class KubeconfigProvider implements ClusterProvider {
 
   /** The cluster stays: it was there before. */
   async down(): Promise<void> {}
+
+  async exists(): Promise<boolean> {
+    return true;
+  }
 
   async kubeconfig(): Promise<string> {
     return this.#file;

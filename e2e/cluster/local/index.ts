@@ -71,6 +71,10 @@ export class LocalProvider implements ClusterProvider {
     }
   }
 
+  async exists(): Promise<boolean> {
+    return (await readClusterState(this.#directory)) !== undefined;
+  }
+
   async kubeconfig(): Promise<string> {
     return (await this.#existing()).layout.files.adminKubeconfig;
   }
