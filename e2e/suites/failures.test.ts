@@ -55,7 +55,7 @@ describe("a sandbox that cannot run says why, at once", () => {
   });
 
   it("QuotaExceeded: only the workload is refused, and a start goes on once there is room", async () => {
-    const quota = await podQuota(suite, suite.pods.list().length + 1);
+    await using quota = await podQuota(suite, suite.pods.list().length + 1);
     await using sandbox = await suite.create();
     const [seen, ms] = await timed(() => sandbox.until(failed(soonMs)));
     expect(said(seen)).toMatch(/PodsAdmitted QuotaExceeded: .*exceeded quota: conformance-pods/);
@@ -118,7 +118,7 @@ describe("a sandbox that cannot run says why, at once", () => {
   it("RuntimeClassNotFound: a start is refused while the class is gone, leaves no Pod, and works once it is back", async () => {
     const name = `conformance-${randomBytes(3).toString("hex")}`;
     const missing = runtimeClass(name, "runc");
-    const first = await suite.applied(missing);
+    await using first = await suite.applied(missing);
     await using sandbox = await suite.create({ runtimeClass: name });
     await sandbox.ready();
     await sandbox.stop();
@@ -156,13 +156,10 @@ describe("a sandbox that runs is ended, by name, when", () => {
       ...inSandboxes("NetworkPolicy", "conformance-open", { podSelector: {}, policyTypes: ["Egress"], egress: [{}] }),
       apiVersion: "networking.k8s.io/v1",
     };
-    const applied = await suite.applied(policy);
-    try {
-      const seen = await sandbox.until(failed(soonMs));
-      expect(said(seen)).toMatch(/PodsAdmitted ForeignNetworkPolicy: NetworkPolicy "conformance-open"/);
-    } finally {
-      await applied[Symbol.asyncDispose]();
-    }
+    await using applied = await suite.applied(policy);
+    const seen = await sandbox.until(failed(soonMs));
+    expect(said(seen)).toMatch(/PodsAdmitted ForeignNetworkPolicy: NetworkPolicy "conformance-open"/);
+    await applied[Symbol.asyncDispose]();
     await startsAgain(sandbox);
   });
 

@@ -23,23 +23,25 @@ const losses: Readonly<Record<string, (pair: Pair) => Promise<unknown>>> = {
   "is deleted without grace": (pair) => suite.kubectl(["delete", "--grace-period=0", "--force", ...pod(pair)]),
   "is evicted through the API, as a drain does": ({ supervisor }) => evict(suite, supervisor),
   "is deleted while the gateway is down": async (pair) => {
-    const gateway = ["-n", suite.release.namespace, "statefulset", suite.release.name];
-    await suite.kubectl(["scale", "--replicas=0", ...gateway]);
-    await suite.kubectl([
-      "-n",
-      suite.release.namespace,
-      "wait",
-      "pod",
-      suite.gateway.podName,
-      "--for=delete",
-      "--timeout=60s",
-    ]);
+    await using _down = await withoutGateway();
     await suite.kubectl(["delete", "--wait", ...pod(pair)]);
+  },
+};
+
+/** No gateway until disposed of; then one that answers. */
+async function withoutGateway(): Promise<AsyncDisposable> {
+  const namespace = ["-n", suite.release.namespace];
+  const gateway = [...namespace, "statefulset", suite.release.name];
+  await using undo = new AsyncDisposableStack();
+  undo.defer(async () => {
     await suite.kubectl(["scale", "--replicas=1", ...gateway]);
     await suite.kubectl(["rollout", "status", "--timeout=120s", ...gateway]);
     await suite.gateway.reconnect();
-  },
-};
+  });
+  await suite.kubectl(["scale", "--replicas=0", ...gateway]);
+  await suite.kubectl([...namespace, "wait", "pod", suite.gateway.podName, "--for=delete", "--timeout=60s"]);
+  return undo.move();
+}
 
 describe("a supervisor that is lost", () => {
   // One workload outlives them all.

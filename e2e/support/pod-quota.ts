@@ -6,9 +6,10 @@ export async function podQuota(suite: Conformance, pods: number): Promise<AsyncD
   const name = "conformance-pods";
   const spec = { hard: { pods: String(pods) } };
   const quota = { apiVersion: "v1", kind: "ResourceQuota", metadata: { name, namespace }, spec };
-  const applied = await suite.applied(quota);
+  await using undo = new AsyncDisposableStack();
+  undo.use(await suite.applied(quota));
   // A quota counts from the moment that its controller has filled its status in.
   const inForce = [`--for=jsonpath={.status.hard.pods}=${pods}`, "--timeout=30s"];
   await suite.kubectl(["-n", namespace, "wait", `resourcequota/${name}`, ...inForce]);
-  return applied;
+  return undo.move();
 }

@@ -32,32 +32,24 @@ describe("pod_anti_affinity = required", () => {
   beforeAll(async () => suite.configure({ [tables.runtime]: { pod_anti_affinity: "required" } }));
 
   it("waits while the other node is tainted, with no agent process, and goes on when it is not any more", async () => {
-    const tainted = await taintOne();
+    await using tainted = await taintOne();
     await using sandbox = await suite.create({ command: ["sh", "-c", "date +%s > /sandbox/started; exec sleep 1000"] });
-    try {
-      const waiting = await suite.pods.until(
-        "one Pod of the pair to be unschedulable",
-        () =>
-          suite
-            .podsOf(sandbox)
-            .find((pod) =>
-              pod.status?.conditions?.some(({ type, reason }) => type === "PodScheduled" && reason === "Unschedulable"),
-            ),
-        { deadlineMs: 90_000 },
-      );
-      expect(waiting.spec?.nodeName).toBeUndefined();
-      const seen = await sandbox.until({
-        what: "a phase of waiting that names scheduling",
-        withinMs: 60_000,
-        test: ({ status }) =>
-          (status?.conditions ?? []).some(({ type, status: is }) => type === "Scheduled" && is === "False"),
-      });
-      expect(seen.status?.phase).toBe(1);
-      const placed = suite.podsOf(sandbox).filter((pod) => pod.spec?.nodeName !== undefined);
-      expect(placed.length).toBeLessThanOrEqual(1);
-    } finally {
-      await tainted[Symbol.asyncDispose]();
-    }
+    const waiting = await suite.pods.until(
+      "one Pod of the pair to be unschedulable",
+      () => suite.podsOf(sandbox).find(isUnschedulable),
+      { deadlineMs: 90_000 },
+    );
+    expect(waiting.spec?.nodeName).toBeUndefined();
+    const seen = await sandbox.until({
+      what: "a phase of waiting that names scheduling",
+      withinMs: 60_000,
+      test: ({ status }) =>
+        (status?.conditions ?? []).some(({ type, status: is }) => type === "Scheduled" && is === "False"),
+    });
+    expect(seen.status?.phase).toBe(1);
+    const placed = suite.podsOf(sandbox).filter((pod) => pod.spec?.nodeName !== undefined);
+    expect(placed.length).toBeLessThanOrEqual(1);
+    await tainted[Symbol.asyncDispose]();
     await sandbox.ready();
     const { workload, supervisor } = await suite.pair(sandbox, "placed Pods", isPlaced);
     expect(workload.spec?.nodeName).not.toBe(supervisor.spec?.nodeName);
@@ -118,10 +110,12 @@ async function cordonOne(): Promise<AsyncDisposable> {
   return { [Symbol.asyncDispose]: async () => void (await suite.kubectl(["uncordon", name])) };
 }
 
-/** Keeps new Pods from a node by a taint that nobody tolerates. */
+/** Keeps new Pods from a node by a taint that nobody tolerates; taken away once, however often disposed of. */
 async function taintOne(): Promise<AsyncDisposable> {
   const name = await spareNode();
   const taint = "conformance.openshell.test/away";
+  const undo = new AsyncDisposableStack();
   await suite.kubectl(["taint", "node", name, `${taint}=:NoSchedule`, "--overwrite"]);
-  return { [Symbol.asyncDispose]: async () => void (await suite.kubectl(["taint", "node", name, `${taint}-`])) };
+  undo.defer(async () => void (await suite.kubectl(["taint", "node", name, `${taint}-`])));
+  return undo;
 }
