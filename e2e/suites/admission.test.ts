@@ -1,10 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { referenceOf } from "../../images/references.ts";
 import type { Live, Pod } from "../../src/kube/index.ts";
 import { labels } from "../../src/manifests/names.ts";
 import { openshell } from "../../src/wire/index.ts";
 import { Conformance, type Pair, tables } from "../support/conformance.ts";
 import { mutating, type PodPatch } from "../support/mutating-policy.ts";
-import { failureOf, leftOf } from "../support/outcome.ts";
+import { objectNames } from "../support/object-names.ts";
+import { failed, failureOf, leftOf, said } from "../support/outcome.ts";
 import { podSecurity } from "../support/pod-security.ts";
 
 const { SandboxPhase } = openshell;
@@ -17,7 +19,12 @@ let specimen: Pair;
 const ran = new Set<string>();
 
 beforeAll(async () => {
-  suite = await Conformance.open({ [tables.runtime]: { pod_anti_affinity: "required" } });
+  suite = await Conformance.open({
+    [tables.runtime]: { pod_anti_affinity: "required" },
+    [`${tables.driver}.admission`]: {
+      allowed_image_rewrites: { [referenceOf("busybox")]: referenceOf("glibc") },
+    },
+  });
   // The cluster's own Pod Security would refuse some of these before they reach us.
   level = await podSecurity(suite, "privileged");
   const note = (pod: Live<Pod>) => {
@@ -48,112 +55,115 @@ const weaker = {
     ],
   },
 };
-const container = { name: "extra", image: "openshell.local/pause:dev" };
+const image = "openshell.local/pause:dev";
+const container = { name: "extra", image };
 const tiny = { requests: { cpu: "1m", memory: "1Mi" } };
 const escaped = (key: string) => key.replaceAll("/", "~1");
 
-/** What admission did, in which Pod, and what the sandbox has to name. */
-const changes: readonly (readonly [string, "workload" | "supervisor", RegExp, readonly PodPatch[]])[] = [
-  ["strips the anti-affinity", "workload", /spec\.affinity/, [{ op: "remove", path: "/spec/affinity" }]],
-  ["strips the anti-affinity", "supervisor", /spec\.affinity/, [{ op: "remove", path: "/spec/affinity" }]],
+const highest: readonly PodPatch[] = [
+  { op: "add", path: "/spec/priorityClassName", value: "system-cluster-critical" },
+  { op: "remove", path: "/spec/priority" },
+];
+const privileged: readonly PodPatch[] = [
+  { op: "replace", path: "/spec/containers/0/securityContext/allowPrivilegeEscalation", value: true },
+  { op: "add", path: "/spec/containers/0/securityContext/privileged", value: true },
+];
+const hostPath: PodPatch = {
+  op: "add",
+  path: "/spec/volumes/-",
+  value: { name: "host", hostPath: { path: "/" } },
+};
+const hostNetwork: PodPatch = { op: "add", path: "/spec/hostNetwork", value: true };
+const anotherAccount: PodPatch = { op: "replace", path: "/spec/serviceAccountName", value: "default" };
+const mountedToken: PodPatch = { op: "replace", path: "/spec/automountServiceAccountToken", value: true };
+const noGate: PodPatch = { op: "remove", path: "/spec/schedulingGates" };
+const anotherClass: PodPatch = { op: "add", path: "/spec/runtimeClassName", value: "conformance-b" };
+const anotherImage: PodPatch = { op: "replace", path: "/spec/containers/0/image", value: image };
+const lowered: PodPatch = { op: "replace", path: "/spec/containers/0/resources", value: tiny };
+const sidecar: PodPatch = { op: "add", path: "/spec/containers/-", value: container };
+const noAffinity: PodPatch = { op: "remove", path: "/spec/affinity" };
+const pairLabel = `/metadata/labels/${escaped(labels.pairId)}`;
+
+/** What admission did, in which Pod, and what the sandbox has to name: no more than the three fields that a condition has room for. */
+const changes: readonly (readonly [string, "workload" | "supervisor", string, readonly PodPatch[]])[] = [
+  ["strips the anti-affinity", "workload", "spec.affinity", [noAffinity]],
+  ["strips the anti-affinity", "supervisor", "spec.affinity", [noAffinity]],
   [
     "weakens required to preferred",
     "workload",
-    /spec\.affinity/,
+    "spec.affinity",
     [{ op: "replace", path: "/spec/affinity", value: weaker }],
   ],
   [
+    "raises the priority and rewrites the image",
+    "workload",
+    "spec.priorityClassName, spec.priority, spec.containers[agent].image",
+    [...highest, anotherImage],
+  ],
+  ["raises the priority", "supervisor", "spec.priorityClassName, spec.priority", highest],
+  [
     "changes the pair's label",
     "supervisor",
-    /metadata\.labels.*pair-id/,
-    [{ op: "replace", path: `/metadata/labels/${escaped(labels.pairId)}`, value: "f".repeat(32) }],
+    `metadata.labels.${labels.pairId}`,
+    [{ op: "replace", path: pairLabel, value: "f".repeat(32) }],
   ],
+  ["drops the pair's label", "supervisor", `metadata.labels.${labels.pairId}`, [{ op: "remove", path: pairLabel }]],
+  ["swaps the RuntimeClass", "workload", "spec.runtimeClassName", [anotherClass]],
+  ["lowers the resources", "workload", "spec.containers[agent].resources", [lowered]],
   [
-    "swaps the RuntimeClass",
-    "workload",
-    /spec\.runtimeClassName/,
-    [{ op: "add", path: "/spec/runtimeClassName", value: "conformance-b" }],
-  ],
-  [
-    "lowers the resources",
-    "workload",
-    /containers\[agent\]\.resources/,
-    [{ op: "replace", path: "/spec/containers/0/resources", value: tiny }],
-  ],
-  [
-    "adds a hostPath",
-    "workload",
-    /spec\.volumes\[host\]/,
-    [{ op: "add", path: "/spec/volumes/-", value: { name: "host", hostPath: { path: "/" } } }],
-  ],
-  [
-    "makes a container privileged",
-    "workload",
-    /containers\[agent\]\.securityContext/,
-    [
-      { op: "replace", path: "/spec/containers/0/securityContext/allowPrivilegeEscalation", value: true },
-      { op: "add", path: "/spec/containers/0/securityContext/privileged", value: true },
-    ],
-  ],
-  [
-    "adds a sidecar",
-    "workload",
-    /spec\.containers\[extra\]/,
-    [{ op: "add", path: "/spec/containers/-", value: container }],
-  ],
-  [
-    "adds a sidecar",
+    "swaps the RuntimeClass, lowers the resources and rewrites the image",
     "supervisor",
-    /spec\.containers\[extra\]/,
-    [{ op: "add", path: "/spec/containers/-", value: container }],
+    "spec.runtimeClassName, spec.containers[supervisor].resources, spec.containers[supervisor].image",
+    [anotherClass, lowered, anotherImage],
   ],
+  ["adds a hostPath", "workload", "spec.volumes[host]", [hostPath]],
+  ["makes a container privileged", "workload", "spec.containers[agent].securityContext.privileged", privileged],
   [
-    "takes the host's network",
-    "workload",
-    /spec\.hostNetwork/,
-    [{ op: "add", path: "/spec/hostNetwork", value: true }],
+    "adds a hostPath and makes a container privileged",
+    "supervisor",
+    "spec.volumes[host], spec.containers[supervisor].securityContext.privileged",
+    [hostPath, ...privileged],
   ],
+  ["adds a sidecar", "workload", "spec.containers[extra]", [sidecar]],
+  ["adds a sidecar", "supervisor", "spec.containers[extra]", [sidecar]],
+  ["takes the host's network", "workload", "spec.hostNetwork", [hostNetwork]],
+  ["gives another ServiceAccount", "workload", "spec.serviceAccountName", [anotherAccount]],
+  ["mounts the ServiceAccount's token", "workload", "spec.automountServiceAccountToken", [mountedToken]],
+  ["mounts the ServiceAccount's token", "supervisor", "spec.automountServiceAccountToken", [mountedToken]],
+  ["removes the gate", "workload", "spec.schedulingGates", [noGate]],
   [
-    "gives another ServiceAccount",
-    "workload",
-    /spec\.serviceAccountName/,
-    [{ op: "replace", path: "/spec/serviceAccountName", value: "default" }],
+    "removes the gate, takes the host's network and gives another ServiceAccount",
+    "supervisor",
+    "spec.schedulingGates, spec.hostNetwork, spec.serviceAccountName",
+    [noGate, hostNetwork, anotherAccount],
   ],
-  [
-    "mounts the ServiceAccount's token",
-    "workload",
-    /spec\.automountServiceAccountToken/,
-    [{ op: "replace", path: "/spec/automountServiceAccountToken", value: true }],
-  ],
-  ["removes the gate", "workload", /spec\.schedulingGates/, [{ op: "remove", path: "/spec/schedulingGates" }]],
 ];
 
 describe("admission", () => {
   it.each(changes)(
-    "that %s (%s Pod) is refused with the field %s named; nothing starts and nothing is left",
-    async (_what, role, field, patches) => {
+    "that %s (%s Pod) is refused with %s named; nothing starts and nothing is left",
+    async (_what, role, fields, patches) => {
       await using _policy = await mutating(suite, role, patches, specimen[role]);
-      const before = new Set(ran);
+      const [before, ranBefore] = [await objectNames(suite), new Set(ran)];
       const { text, sandbox } = await failureOf(suite.create());
-      expect(text).toMatch(field);
+      await using _made = sandbox;
+      for (const field of fields.split(", ")) expect(text).toContain(field);
       if (sandbox !== undefined) expect(text).toContain("AdmissionViolation");
-      expect([...ran].filter((uid) => !before.has(uid))).toEqual([]);
-      if (sandbox === undefined) return;
-      await suite.pods.until("its Pods to be gone", () => suite.podsOf(sandbox).length === 0, { deadlineMs: 60_000 });
-      const left = async () => (await leftOf(suite, sandbox)).filter((object) => !object.startsWith("service/"));
-      await expect.poll(left, { timeout: 30_000 }).toEqual([]);
-      await sandbox[Symbol.asyncDispose]();
-      // What the Sandbox owned is collected after it.
-      await expect.poll(() => leftOf(suite, sandbox), { timeout: 60_000 }).toEqual([]);
+      expect([...ran].filter((uid) => !ranBefore.has(uid))).toEqual([]);
+      if (sandbox !== undefined) {
+        await suite.pods.until("its Pods to be gone", () => suite.podsOf(sandbox).length === 0, { deadlineMs: 60_000 });
+        const left = async () => (await leftOf(suite, sandbox)).filter((object) => !object.startsWith("service/"));
+        await expect.poll(left, { timeout: 30_000 }).toEqual([]);
+        await sandbox[Symbol.asyncDispose]();
+      }
+      // What the Sandbox owned is collected after it. Former ones may still be.
+      const made = async () => (await objectNames(suite)).filter((name) => !before.includes(name));
+      await expect.poll(made, { timeout: 60_000 }).toEqual([]);
     },
   );
 
   it("that changes the pair's label (workload Pod) is refused by that label, or undone by the Agent Sandbox controller first", async () => {
-    const change: PodPatch = {
-      op: "replace",
-      path: `/metadata/labels/${escaped(labels.pairId)}`,
-      value: "f".repeat(32),
-    };
+    const change: PodPatch = { op: "replace", path: pairLabel, value: "f".repeat(32) };
     await using _policy = await mutating(suite, "workload", [change], specimen.workload);
     await using sandbox = await suite.create();
     // The controller puts back what its template says of labels, about when the driver reads the Pod: which comes first is open.
@@ -170,31 +180,42 @@ describe("admission", () => {
     }
   });
 
-  it("that only adds what is harmless lets a sandbox pass", async () => {
+  it("that only adds what is harmless, or replaces an image as the operator allows, lets a sandbox pass; another image ends it while it runs", async () => {
     const onLinux = { matchExpressions: [{ key: "kubernetes.io/os", operator: "In", values: ["linux"] }] };
     const nodeAffinity = {
       preferredDuringSchedulingIgnoredDuringExecution: [{ weight: 1, preference: onLinux }],
     };
-    await using _policy = await mutating(
-      suite,
-      "workload",
-      [
-        { op: "add", path: "/metadata/labels/team", value: "research" },
-        { op: "add", path: "/spec/affinity/nodeAffinity", value: nodeAffinity },
-        {
-          op: "add",
-          path: "/spec/tolerations",
-          value: [{ key: "conformance.openshell.test/none", operator: "Exists", effect: "NoSchedule" }],
-        },
-        { op: "add", path: "/spec/imagePullSecrets", value: [{ name: "registry-of-the-cluster" }] },
-        { op: "replace", path: "/spec/containers/0/resources/requests/cpu", value: "150m" },
-      ],
-      specimen.workload,
-    );
+    const toleration = { key: "conformance.openshell.test/none", operator: "Exists", effect: "NoSchedule" };
+    const harmless: readonly PodPatch[] = [
+      { op: "add", path: "/metadata/labels/team", value: "research" },
+      { op: "add", path: "/spec/affinity/nodeAffinity", value: nodeAffinity },
+      { op: "add", path: "/spec/imagePullSecrets", value: [{ name: "registry-of-the-cluster" }] },
+      { op: "replace", path: "/spec/containers/0/resources/requests/cpu", value: "150m" },
+    ];
+    const rewritten = referenceOf("glibc");
+    const ofWorkload: readonly PodPatch[] = [
+      { op: "add", path: "/spec/tolerations", value: [toleration] },
+      { op: "replace", path: "/spec/initContainers/1/image", value: rewritten },
+      { op: "replace", path: "/spec/containers/0/image", value: rewritten },
+    ];
+    const ofSupervisor: readonly PodPatch[] = [{ op: "add", path: "/spec/tolerations/-", value: toleration }];
+    await using stack = new AsyncDisposableStack();
+    stack.use(await mutating(suite, "workload", [...harmless, ...ofWorkload], specimen.workload));
+    stack.use(await mutating(suite, "supervisor", [...harmless, ...ofSupervisor], specimen.supervisor));
     await using sandbox = await suite.create();
     await sandbox.ready();
-    const { workload } = await suite.pair(sandbox);
-    expect(workload.metadata.labels).toMatchObject({ team: "research" });
-    expect(workload.spec?.containers[0]?.resources?.requests).toMatchObject({ cpu: "150m" });
+    const { workload, supervisor } = await suite.pair(sandbox);
+    for (const { metadata, spec } of [workload, supervisor]) {
+      expect(metadata.labels).toMatchObject({ team: "research" });
+      expect(spec?.tolerations).toContainEqual(toleration);
+      expect(spec?.containers[0]?.resources?.requests).toMatchObject({ cpu: "150m" });
+    }
+    expect(await sandbox.exec(["cat", "/sandbox/seed.txt"])).toMatchObject({ stdout: "seeded by glibc\n" });
+
+    const { name, namespace = "" } = workload.metadata;
+    await suite.kubectl(["-n", namespace, "set", "image", `pod/${name}`, `agent=${image}`]);
+    expect(said(await sandbox.until(failed()))).toMatch(
+      /PodsAdmitted AdmissionViolation: somebody changed the workload Pod: spec\.containers\[agent\]\.image/,
+    );
   });
 });

@@ -1,8 +1,15 @@
 import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { persistentVolumeClaims } from "../../src/kube/index.ts";
-import { labels, pvcName } from "../../src/manifests/names.ts";
+import { type Live, type Pod, persistentVolumeClaims, services } from "../../src/kube/index.ts";
+import {
+  boundaryServiceName,
+  labels,
+  pvcName,
+  supervisorSecretName,
+  workloadSecretName,
+} from "../../src/manifests/names.ts";
 import { Conformance } from "../support/conformance.ts";
+import { eventOf } from "../support/event-of.ts";
 import { leftOf } from "../support/outcome.ts";
 import type { TestSandbox } from "../support/test-sandbox.ts";
 import { phase } from "../support/waits.ts";
@@ -39,7 +46,7 @@ describe("a generation", () => {
   });
 
   it("that is deleted while it stops leaves nothing, its volume neither", async () => {
-    const sandbox = await suite.create();
+    await using sandbox = await suite.create();
     await sandbox.ready();
     await Promise.all([sandbox.stop(), sandbox.delete()]);
     await sandbox.gone();
@@ -78,33 +85,58 @@ describe("a generation", () => {
     expect(await sandbox.exec(["cat", "/sandbox/kept.txt"])).toMatchObject({ stdout: "kept\n" });
   });
 
-  it("outlives a late Pod of an earlier one, which gets no Secret and no way in", async () => {
+  it("outlives late Pods of an earlier one, which get no Secret and no way in", async () => {
     await using sandbox = await suite.create();
     await sandbox.ready();
-    const { supervisor } = await suite.pair(sandbox);
+    const former = await suite.pair(sandbox);
     await sandbox.stop();
     await sandbox.until(phase("STOPPED"));
     await sandbox.start();
     await sandbox.ready();
     const now = await suite.pair(sandbox);
-    // The former supervisor once more, as a controller or a restored backup might bring it back.
-    const { metadata, spec } = supervisor;
-    const { nodeName: _, ...rest } = spec ?? {};
-    const late = {
-      apiVersion: "v1",
-      kind: "Pod",
-      metadata: {
-        name: `late-${randomBytes(3).toString("hex")}`,
-        namespace: suite.release.sandboxNamespace,
-        labels: metadata.labels ?? {},
-      },
-      spec: { ...rest, terminationGracePeriodSeconds: 1 },
-    };
-    await using _late = await suite.applied(late);
+    const late = [lateCopyOf(former.supervisor), lateCopyOf(former.workload)] as const;
+    await using _late = await suite.applied(...late);
+    // Their nodes have them, and would have run them by then.
+    await Promise.all(
+      late.map(({ metadata }) => eventOf(suite, metadata.name, "FailedMount", /secret "[^"]+" not found/)),
+    );
+    for (const { metadata } of late) {
+      const { status } = suite.pods.get(metadata.namespace, metadata.name) ?? expect.fail(`${metadata.name} is gone`);
+      const containers = [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])];
+      expect(containers).not.toEqual([]);
+      expect(containers.filter(({ state }) => state?.running ?? state?.terminated)).toEqual([]);
+    }
     expect(await sandbox.exec(["echo", "still here"])).toMatchObject({ stdout: "still here\n" });
     const after = await suite.pair(sandbox);
-    expect(after.workload.metadata.uid).toBe(now.workload.metadata.uid);
-    const found = suite.pods.list().find((pod) => pod.metadata.name === late.metadata.name);
-    expect(found?.status?.containerStatuses?.some(({ state }) => state?.running) ?? false).toBe(false);
+    expect([after.workload, after.supervisor].map(uidOf)).toEqual([now.workload, now.supervisor].map(uidOf));
+
+    const generation = now.workload.metadata.labels?.[labels.pairId] ?? "";
+    const secrets = (await leftOf(suite, sandbox)).filter((object) => object.startsWith("secret/"));
+    expect(secrets.toSorted()).toEqual(
+      [supervisorSecretName(generation, 2), workloadSecretName(generation)].map((name) => `secret/${name}`),
+    );
+    const { spec } = await suite.kube.get(services, suite.release.sandboxNamespace, boundaryServiceName(sandbox.id));
+    const leadsTo = ({ metadata }: { readonly metadata: { readonly labels?: Readonly<Record<string, string>> } }) =>
+      Object.entries(spec?.selector ?? expect.fail("no selector")).every(
+        ([key, value]) => metadata.labels?.[key] === value,
+      );
+    expect([now.workload, now.supervisor, ...late].map(leadsTo)).toEqual([true, false, false, false]);
   });
 });
+
+/** A Pod once more, as a controller or a restored backup might bring it back. */
+function lateCopyOf({ metadata, spec }: Live<Pod>) {
+  const { nodeName: _, ...rest } = spec ?? {};
+  return {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: {
+      name: `late-${randomBytes(3).toString("hex")}`,
+      namespace: suite.release.sandboxNamespace,
+      labels: metadata.labels ?? {},
+    },
+    spec: { ...rest, terminationGracePeriodSeconds: 1 },
+  };
+}
+
+const uidOf = ({ metadata }: Live<Pod>) => metadata.uid;

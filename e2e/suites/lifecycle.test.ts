@@ -55,7 +55,7 @@ async function everyMetricIsShown(): Promise<void> {
 
 describe("a sandbox", () => {
   it("is created, runs commands, stops, starts with its files, and leaves nothing behind when deleted", async () => {
-    const sandbox = await suite.create();
+    await using sandbox = await suite.create();
     await sandbox.ready();
     const first = await suite.pair(sandbox);
     expect(await objectsOf(sandbox)).toHaveLength(7);
@@ -119,16 +119,15 @@ describe("a sandbox", () => {
   });
 
   it("comes up although the gateway is killed in the middle of its creation", async () => {
-    const sandbox = await suite.create();
+    await using sandbox = await suite.create();
     await suite.resources.until("the Sandbox resource", () =>
       suite.resources.list().some(({ metadata }) => metadata.name === sandbox.resourceName),
     );
     const { namespace } = suite.release;
     await suite.kubectl(["-n", namespace, "delete", "pod", suite.gateway.podName, "--grace-period=1", "--wait=true"]);
     await suite.gateway.reconnect();
-    await using found = sandbox;
-    await found.ready();
-    expect((await found.exec(["echo", "here"])).stdout).toBe("here\n");
+    await sandbox.ready();
+    expect((await sandbox.exec(["echo", "here"])).stdout).toBe("here\n");
   }, 300_000);
 
   it("stays ready while the gateway restarts", async () => {

@@ -17,13 +17,17 @@ afterAll(async () => suite[Symbol.asyncDispose]());
 
 /**
  * Settings one after the other, and which sandboxes are stopped and started under each, in waves: since not all take part in all, two
- * sandboxes and four upgrades make every one of the nine steps from a mode to a mode.
+ * sandboxes and four upgrades make every one of the nine steps from a mode to a mode. Before that one of them may lose its supervisor.
  */
-const walk: readonly { readonly mode: Mode; readonly waves: readonly (readonly ("a" | "b")[])[] }[] = [
+const walk: readonly {
+  readonly mode: Mode;
+  readonly waves: readonly (readonly ("a" | "b")[])[];
+  readonly loses?: "a" | "b";
+}[] = [
   { mode: "off", waves: [["a"]] },
   { mode: "preferred", waves: [["a"], ["a"]] },
   { mode: "required", waves: [["a", "b"], ["a"]] },
-  { mode: "preferred", waves: [["b"]] },
+  { mode: "preferred", waves: [["b"]], loses: "b" },
   { mode: "off", waves: [["a", "b"]] },
 ];
 const modes: readonly Mode[] = ["off", "preferred", "required"];
@@ -88,15 +92,16 @@ const preferences = (pod: Live<Pod>) =>
 const uids = ({ workload, supervisor }: Pair) => [workload.metadata.uid, supervisor.metadata.uid];
 
 describe("pod_anti_affinity", () => {
-  it("holds for what is created, and, when it changes, for both Pods from the next start, in all nine steps, beside everybody else's affinity; running pairs are left alone", async () => {
+  it("holds for what is created, and, when it changes, for both Pods from the next start, in all nine steps, beside everybody else's affinity; running pairs are left alone, and who replaces a lost supervisor has the rules of the pair", async () => {
     await configure("off");
     await using a = await ModeWalker.start("off");
     await using b = await ModeWalker.start("off");
     const walkers = { a, b };
     const steps: string[] = [];
-    for (const [index, { mode, waves }] of walk.entries()) {
+    for (const [index, { mode, waves, loses }] of walk.entries()) {
       if (index > 0) await configure(mode);
       for (const walker of [a, b]) await walker.untouched(`the upgrade to ${mode}`);
+      if (loses !== undefined) await walkers[loses].loseSupervisor();
       const isMet = walk.slice(0, index).some((earlier) => earlier.mode === mode);
       const restarted = async () => {
         for (const wave of waves) {
@@ -127,7 +132,8 @@ class ModeWalker implements AsyncDisposable {
   }
 
   static async start(mode: Mode): Promise<ModeWalker> {
-    const sandbox = await suite.create();
+    await using undo = new AsyncDisposableStack();
+    const sandbox = undo.use(await suite.create());
     await sandbox.ready();
     const pair = await suite.pair(sandbox);
     expect([modeOf(pair.workload), modeOf(pair.supervisor)]).toEqual([mode, mode]);
@@ -136,6 +142,7 @@ class ModeWalker implements AsyncDisposable {
       for (const { spec } of [pair.workload, pair.supervisor])
         expect(spec?.affinity).not.toHaveProperty("podAntiAffinity");
     else expect(pair.workload.spec?.nodeName).not.toBe(pair.supervisor.spec?.nodeName);
+    undo.move();
     return new ModeWalker(sandbox, mode, pair);
   }
 
@@ -147,6 +154,24 @@ class ModeWalker implements AsyncDisposable {
       this.#pair.workload.spec?.affinity,
       this.#pair.supervisor.spec?.affinity,
     ]);
+  }
+
+  /** Takes its supervisor away. The next one is made as the generation began, whatever is configured by now. */
+  async loseSupervisor(): Promise<void> {
+    const { supervisor, workload } = this.#pair;
+    const { namespace = "", name, uid } = supervisor.metadata;
+    await suite.kubectl(["-n", namespace, "delete", "--wait=false", "pod", name]);
+    const now = await suite.pair(
+      this.#sandbox,
+      "another supervisor, which runs,",
+      (pair) => pair.supervisor.metadata.uid !== uid && pair.supervisor.status?.phase === "Running",
+    );
+    expect(modeOf(now.supervisor)).toBe(this.#mode);
+    expect(now.supervisor.spec?.affinity).toEqual(supervisor.spec?.affinity);
+    expect(now.workload.metadata.uid).toBe(workload.metadata.uid);
+    if (this.#mode === "required") expect(now.supervisor.spec?.nodeName).not.toBe(workload.spec?.nodeName);
+    this.#pair = now;
+    await this.#sandbox.ready();
   }
 
   /** Stops and starts it under `next`; gives the step. */

@@ -25,10 +25,12 @@ export class CountingSandbox implements AsyncDisposable {
   }
 
   /** Makes one and waits until it counts. */
-  static async running(suite: Conformance): Promise<CountingSandbox> {
-    const counting = await CountingSandbox.create(suite);
+  static async running(suite: Conformance, options: Pick<NewSandbox, "driverConfig"> = {}): Promise<CountingSandbox> {
+    await using undo = new AsyncDisposableStack();
+    const counting = undo.use(await CountingSandbox.create(suite, options));
     await counting.sandbox.ready();
     await counting.countsOn(0);
+    undo.move();
     return counting;
   }
 

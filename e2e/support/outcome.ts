@@ -20,13 +20,16 @@ export function failed(withinMs = 60_000): SandboxWait {
 export async function failureOf(
   create: Promise<TestSandbox>,
 ): Promise<{ readonly text: string; readonly sandbox?: TestSandbox }> {
+  await using undo = new AsyncDisposableStack();
   let sandbox: TestSandbox;
   try {
-    sandbox = await create;
+    sandbox = undo.use(await create);
   } catch (error) {
     return { text: (error as Error).message };
   }
-  return { text: said(await sandbox.until(failed())), sandbox };
+  const text = said(await sandbox.until(failed()));
+  undo.move();
+  return { text, sandbox };
 }
 
 /** Pods, Secrets and Services of a sandbox, by kind. A Pod that is ending counts until it is gone. */

@@ -23,12 +23,7 @@ async function cordoned(node: string): Promise<AsyncDisposable> {
 }
 
 /** One whose workload is bound to a node. */
-async function counting(node: string): Promise<CountingSandbox> {
-  const sandbox = await CountingSandbox.create(suite, on(node));
-  await sandbox.until(phase("READY"));
-  await sandbox.countsOn(0);
-  return sandbox;
-}
+const counting = (node: string) => CountingSandbox.running(suite, on(node));
 
 const uid = ({ supervisor }: Pair) => supervisor.metadata.uid;
 

@@ -46,12 +46,14 @@ describe("between the verification of a Pod and its release", { skip: !canBreak 
       answers.push(answer.status);
       return answer;
     });
-    const sandbox = await suite.create({ name });
+    await using undo = new AsyncDisposableStack();
+    const sandbox = undo.use(await suite.create({ name }));
     const { status } = await sandbox.until({
       what: "an end of the start, good or bad",
       withinMs: 120_000,
       test: (now) => [SandboxPhase.READY, SandboxPhase.ERROR].includes(now.status?.phase ?? SandboxPhase.UNSPECIFIED),
     });
+    undo.move();
     return { sandbox, answers, phase: status?.phase };
   }
 

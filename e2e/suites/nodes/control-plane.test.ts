@@ -35,7 +35,7 @@ describe("an API server that answers nobody", () => {
     if (faults === undefined) skip(`the ${provider.name} provider does not run the API server itself`);
     await using running = await CountingSandbox.running(suite);
     await using stopping = await suite.create();
-    const deleting = await suite.create();
+    await using deleting = await suite.create();
     await Promise.all([stopping.ready(), deleting.ready()]);
     const pair = await suite.pair(running);
     const count = await running.count();
