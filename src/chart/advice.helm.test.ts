@@ -44,8 +44,19 @@ const resources = (part: string, quantities: Values) =>
 /** How a sentence begins, values that it refuses, and each of its advices. */
 const table: readonly (readonly [start: string, refused: Values, ...advice: readonly Values[]])[] = [
   ["replicaCount must be 1", { replicaCount: 2 }, { replicaCount: 1 }],
-  ["service.healthPort and", service({ healthPort: 8080 }), service({ healthPort: 8082 })],
-  ["service.metricsPort", service({ metricsPort: 8081 }), service({ metricsPort: 9091 }), service({ metricsPort: 0 })],
+  ["service.healthPort", service({ healthPort: 8080 }), service({ healthPort: 8082 })],
+  [
+    "service.metricsPort is 8080",
+    service({ metricsPort: 8081 }),
+    service({ metricsPort: 9091 }),
+    service({ metricsPort: 0 }),
+  ],
+  [
+    "service.metricsPort is below",
+    service({ metricsPort: 443 }),
+    service({ metricsPort: 1024 }),
+    service({ metricsPort: 0 }),
+  ],
   ["serviceAccount.create", { serviceAccount: { create: false } }, { serviceAccount: { name: "given" } }],
   [
     "service.nodePort",

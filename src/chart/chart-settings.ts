@@ -1,4 +1,5 @@
 /** The settings of gateway.toml that the chart decides. Nothing else of it writes a setting, and the reference tells them apart by this. */
+import { ports } from "../manifests/names.ts";
 import { values } from "./_values.ts";
 import { files } from "./files.ts";
 import { images, pullPolicy } from "./images.ts";
@@ -33,7 +34,10 @@ const serverTls = ofSecret("server.tls.certSecretName", "the hook or cert-manage
 /** They win over whatever gatewayConfig says. */
 export const ownSettings = {
   "openshell.gateway": {
-    bind_address: { value: onAllAddresses(values.service.port), says: "port `service.port` on all addresses" },
+    bind_address: {
+      value: onAllAddresses(ports.gateway),
+      says: `port ${ports.gateway} on all addresses; the Service has it as \`service.port\``,
+    },
     health_bind_address: {
       value: onAllAddresses(values.service.healthPort),
       says: "port `service.healthPort` on all addresses",

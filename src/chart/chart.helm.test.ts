@@ -106,6 +106,7 @@ describeWithHelm.each(helmPrograms.map((path) => [path.split("/").at(-1), path])
     [driver({ workload_tolerations: [{ effect: "NoSchedule" }] }), /workload_tolerations[./]0.*key/],
     [driver({ workload_tolerations: [{ key: "a", tolerationSeconds: 5 }] }), /workload_tolerations[./]0.*effect/],
     [{ certManager: { certificateDuration: "90d" } }, /certManager[./]certificateDuration/],
+    [{ service: { healthPort: 443 } }, /service[./]healthPort/],
   ];
 
   describe("refuses by its path", () => {
@@ -557,11 +558,15 @@ describeWithHelm("a guard", () => {
     [{ replicaCount: 2 }, "replicaCount must be 1: the gateway keeps its store in a file that one process owns"],
     [
       { service: { healthPort: 8080 } },
-      "service.healthPort and service.port are the same; give service.healthPort another port",
+      "service.healthPort is 8080, where the gateway listens for users; give it another port",
     ],
     [
       { service: { metricsPort: 8081 } },
-      "service.metricsPort is the same as service.port or service.healthPort; give it another port, or 0 for none",
+      "service.metricsPort is 8080, where the gateway listens for users, or the same as service.healthPort; give it another port, or 0 for none",
+    ],
+    [
+      { service: { metricsPort: 443 } },
+      "service.metricsPort is below 1024, where only root may listen on some nodes; give it a port of 1024 or higher, or 0 for none",
     ],
     [
       { serviceAccount: { create: false } },

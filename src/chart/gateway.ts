@@ -1,5 +1,6 @@
 import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
+import { ports } from "../manifests/names.ts";
 import { values } from "./_values.ts";
 import { files, mounts } from "./files.ts";
 import { gatewayToml } from "./gateway-toml.ts";
@@ -143,7 +144,7 @@ export class GatewayNetworkPolicy extends Construct {
           ingress: [
             {
               ports: [
-                { port: port(values.service.port), protocol: "TCP" },
+                { port: port(ports.gateway), protocol: "TCP" },
                 { port: port(values.service.healthPort), protocol: "TCP" },
                 optional(hasMetrics, { port: port(values.service.metricsPort), protocol: "TCP" }),
               ],
@@ -207,7 +208,7 @@ export class GatewayStatefulSet extends Construct {
       imagePullPolicy: render(gatewayPullPolicy),
       args: ["serve", "--config", mounts.config, "--db-url", files.database],
       ports: [
-        { name: "grpc", containerPort: render(values.service.port), protocol: "TCP" },
+        { name: "grpc", containerPort: ports.gateway, protocol: "TCP" },
         { name: "health", containerPort: render(values.service.healthPort), protocol: "TCP" },
         optional(hasMetrics, { name: "metrics", containerPort: render(values.service.metricsPort), protocol: "TCP" }),
       ],

@@ -6,6 +6,7 @@ import {
   settingRules,
   settingsWithReservedKeys,
 } from "../config/index.ts";
+import { ports } from "../manifests/names.ts";
 import { type ChartGuard, isEmpty, needsApi, refuseKeys, refuseNames } from "./_guard.ts";
 import { values } from "./_values.ts";
 import { certManagerGuards } from "./cert-manager.ts";
@@ -39,16 +40,20 @@ export const chartGuards: readonly ChartGuard[] = [
     sentence: "replicaCount must be 1: the gateway keeps its store in a file that one process owns",
   },
   {
-    refusedWhen: equal(toJson(values.service.healthPort), toJson(values.service.port)),
-    sentence: "service.healthPort and service.port are the same; give service.healthPort another port",
+    refusedWhen: equal(toJson(values.service.healthPort), String(ports.gateway)),
+    sentence: `service.healthPort is ${ports.gateway}, where the gateway listens for users; give it another port`,
   },
   {
     refusedWhen: or(
-      equal(toJson(values.service.metricsPort), toJson(values.service.port)),
+      equal(toJson(values.service.metricsPort), String(ports.gateway)),
       equal(toJson(values.service.metricsPort), toJson(values.service.healthPort)),
     ),
+    sentence: `service.metricsPort is ${ports.gateway}, where the gateway listens for users, or the same as service.healthPort; give it another port, or 0 for none`,
+  },
+  {
+    refusedWhen: and(more(values.service.metricsPort, 0), not(more(values.service.metricsPort, 1023))),
     sentence:
-      "service.metricsPort is the same as service.port or service.healthPort; give it another port, or 0 for none",
+      "service.metricsPort is below 1024, where only root may listen on some nodes; give it a port of 1024 or higher, or 0 for none",
   },
   {
     refusedWhen: and(not(values.serviceAccount.create), isEmpty(values.serviceAccount.name)),

@@ -26,7 +26,7 @@ const cases = {
   },
   "also OIDC": { gatewayConfig: oidc },
   "only OIDC": {
-    service: { port: 8443 },
+    service: { port: 443 },
     server: { tls: { certSecretName: "edge-tls" } },
     gatewayConfig: { ...oidc, [`${gateway}.mtls_auth`]: { enabled: false } },
   },
@@ -55,7 +55,7 @@ describe.skipIf(helmPrograms.length === 0)("NOTES", () => {
       .split("\n")
       .filter((line) => line.startsWith("  openshell ") || line.startsWith("  kubectl "))
       .map((line) => line.trim());
-  const forward = (port = 8080) => `kubectl -n openshell port-forward service/openshell ${port}:${port}`;
+  const forward = (port = 8080) => `kubectl -n openshell port-forward service/openshell 8080:${port}`;
   const saveAuthority = (secret: string) =>
     `kubectl -n openshell get secret ${secret} -o jsonpath='{.data.ca\\.crt}' | base64 -d > gateway-ca.crt`;
   const warningsOf = (name: keyof typeof cases) => notesOf(name).match(/WARNING: [^.]*\./g) ?? [];
@@ -94,13 +94,13 @@ describe.skipIf(helmPrograms.length === 0)("NOTES", () => {
   });
 
   it("say how users of an OpenID provider log in, beside a certificate and without one", () => {
-    const login = (secret: string, port: number) => [
+    const login = (secret: string) => [
       saveAuthority(secret),
-      `openshell gateway add local --endpoint https://127.0.0.1:${port} --ca gateway-ca.crt --oidc-issuer ${issuer}`,
+      `openshell gateway add local --endpoint https://127.0.0.1:8080 --ca gateway-ca.crt --oidc-issuer ${issuer}`,
       "openshell gateway login local",
     ];
-    expect(commandsOf("also OIDC")).toEqual([...commandsOf("defaults"), ...login("openshell-server-tls", 8080)]);
-    expect(commandsOf("only OIDC")).toEqual([forward(8443), ...login("edge-tls", 8443)]);
+    expect(commandsOf("also OIDC")).toEqual([...commandsOf("defaults"), ...login("openshell-server-tls")]);
+    expect(commandsOf("only OIDC")).toEqual([forward(443), ...login("edge-tls")]);
     expect(warningsOf("also OIDC")).toEqual([]);
     expect(warningsOf("OIDC without roles")).toEqual(["WARNING: admin_role and user_role are empty."]);
   });

@@ -1,3 +1,4 @@
+import { ports } from "../manifests/names.ts";
 import { values } from "./_values.ts";
 import { effective, gatewayId } from "./gateway-toml.ts";
 import { and, type Block, call, choose, equal, helm, not, notEqual, or, output, when, write } from "./layer/index.ts";
@@ -56,9 +57,8 @@ export const notes: Block = [
   output(helm.releaseNamespace),
   write(" port-forward service/"),
   output(fullname),
-  write(" "),
-  output(values.service.port),
-  write(":"),
+  // Below 1024 a port of one's own machine is not for everyone.
+  write(` ${ports.gateway}:`),
   output(values.service.port),
   write("\n"),
   when(
@@ -112,8 +112,7 @@ function addGateway(options: Block): Block {
   return [
     write("\n  openshell gateway add local --endpoint "),
     output(choose(isPlain, "http", "https")),
-    write("://127.0.0.1:"),
-    output(values.service.port),
+    write(`://127.0.0.1:${ports.gateway}`),
     ...options,
   ];
 }

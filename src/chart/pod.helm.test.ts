@@ -1,4 +1,5 @@
 import { describe, expect, it, vi } from "vitest";
+import { parseSettings } from "../config/index.ts";
 import { find, helmPrograms, render, sentenceOf } from "./_helm.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
@@ -104,6 +105,23 @@ describeWithHelm("the gateway's Service", () => {
       loadBalancerSourceRanges: ["10.0.0.0/8"],
       ports: [{ name: "grpc", port: 8080, nodePort: 30_443, appProtocol: "https" }, { name: "metrics" }],
     });
+  });
+
+  it("has any port, while the Pod listens where one without rights may (OpenShift, containerd 1)", () => {
+    const objects = render(program, { values: { service: { port: 443 } } });
+    expect(find(objects, "Service").spec.ports[0]).toMatchObject({ port: 443, targetPort: "grpc" });
+    const [{ ports }] = find(objects, "StatefulSet").spec.template.spec.containers;
+    expect(ports.map(({ containerPort }: { containerPort: number }) => containerPort)).toEqual([8080, 8081, 9090]);
+    const { gateway, kubernetes } = parseSettings(find(objects, "ConfigMap").data["gateway.toml"], "gateway.toml");
+    expect(gateway.bind_address).toBe("0.0.0.0:8080");
+    expect(kubernetes.grpc_endpoint).toMatch(/:443$/);
+    const [{ ports: open }] = find(objects, "NetworkPolicy", "openshell").spec.ingress;
+    expect(open.map(({ port }: { port: number }) => port)).toEqual([8080, 8081, 9090]);
+    // The Pods of `helm test` ask the Service, and their policy lets them reach the Pod behind it.
+    const { containers } = find(objects, "Pod", "openshell-test-fence").spec;
+    expect(containers[0].args[1]).toMatch(/:443$/);
+    const { egress } = find(objects, "NetworkPolicy", "openshell-test-fence").spec;
+    expect(egress.at(-1).ports).toEqual([{ port: 8080, protocol: "TCP" }]);
   });
 
   it("tells proxies that the port speaks HTTP/2 in plain text when TLS is off", () => {

@@ -1,5 +1,6 @@
 import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
+import { ports } from "../manifests/names.ts";
 import { once, values } from "./_values.ts";
 import { effective, gatewayId } from "./gateway-toml.ts";
 import { gatewayPullPolicy, images } from "./images.ts";
@@ -191,7 +192,8 @@ export class GatewaySelfTest extends Construct {
             },
             {
               to: [{ podSelector: { matchLabels: selectorLabels("gateway") } }],
-              ports: [{ port: port(values.service.port), protocol: "TCP" }],
+              // A policy is about the Pod's port, whatever the Service's is.
+              ports: [{ port: port(ports.gateway), protocol: "TCP" }],
             },
           ],
         },

@@ -232,11 +232,14 @@ readOnlyRootFilesystem: true
 {{- if ne (toJson $.v.replicaCount) "1" -}}
   {{- fail "replicaCount must be 1: the gateway keeps its store in a file that one process owns" -}}
 {{- end -}}
-{{- if eq (toJson $.v.service.healthPort) (toJson $.v.service.port) -}}
-  {{- fail "service.healthPort and service.port are the same; give service.healthPort another port" -}}
+{{- if eq (toJson $.v.service.healthPort) "8080" -}}
+  {{- fail "service.healthPort is 8080, where the gateway listens for users; give it another port" -}}
 {{- end -}}
-{{- if or (eq (toJson $.v.service.metricsPort) (toJson $.v.service.port)) (eq (toJson $.v.service.metricsPort) (toJson $.v.service.healthPort)) -}}
-  {{- fail "service.metricsPort is the same as service.port or service.healthPort; give it another port, or 0 for none" -}}
+{{- if or (eq (toJson $.v.service.metricsPort) "8080") (eq (toJson $.v.service.metricsPort) (toJson $.v.service.healthPort)) -}}
+  {{- fail "service.metricsPort is 8080, where the gateway listens for users, or the same as service.healthPort; give it another port, or 0 for none" -}}
+{{- end -}}
+{{- if and (gt (int64 $.v.service.metricsPort) 0) (not (gt (int64 $.v.service.metricsPort) 1023)) -}}
+  {{- fail "service.metricsPort is below 1024, where only root may listen on some nodes; give it a port of 1024 or higher, or 0 for none" -}}
 {{- end -}}
 {{- if and (not $.v.serviceAccount.create) (empty $.v.serviceAccount.name) -}}
   {{- fail "serviceAccount.create is false: name the existing ServiceAccount in serviceAccount.name, or the namespace's default would get the gateway's rights" -}}
@@ -785,7 +788,7 @@ readOnlyRootFilesystem: true
     {{- $_ := set $drivers "kubernetes" $driver -}}
   {{- end -}}
   {{- $_ := set $openshell "version" 2 -}}
-  {{- $_ := set $gateway "bind_address" (printf "0.0.0.0:%v" (toJson $.v.service.port)) -}}
+  {{- $_ := set $gateway "bind_address" "0.0.0.0:8080" -}}
   {{- $_ := set $gateway "health_bind_address" (printf "0.0.0.0:%v" (toJson $.v.service.healthPort)) -}}
   {{- $_ := set $gateway "metrics_bind_address" (ternary (printf "0.0.0.0:%v" (toJson $.v.service.metricsPort)) "" (gt (int64 $.v.service.metricsPort) 0)) -}}
   {{- $_ := set $gateway "disable_tls" $.v.server.disableTls -}}

@@ -13,16 +13,16 @@ export const serviceValues = {
         ),
         port: setting(
           z.int().min(1).max(65_535).default(8080),
-          "Port for users and supervisors, of the Service and the Pod.",
+          "Port of the Service, for users and supervisors; the Pod listens on 8080 whatever it is.",
         ),
         nodePort: setting(nodePort(), "Fixed node port for type NodePort or LoadBalancer; 0: chosen by the cluster.", {
           example: 30_080,
         }),
         healthPort: setting(
-          z.int().min(1).max(65_535).default(8081),
+          z.int().min(1024).max(65_535).default(8081),
           "Port of /healthz and /readyz on the Pod; not on the Service.",
         ),
-        metricsPort: setting(port(9090), "Port of /metrics; 0: none."),
+        metricsPort: setting(port(9090), "Port of /metrics, 1024 or higher; 0: none."),
         annotations: setting(stringMap(), "Annotations of the Service."),
         appProtocol: setting(
           z.string().default(""),
