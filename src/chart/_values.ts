@@ -9,6 +9,7 @@ const shared = [
   "gatewayImage",
   "gatewayPullPolicy",
   "fullname",
+  "name",
   "sandboxNamespace",
   "serviceAccount",
   "sandboxServiceAccount",

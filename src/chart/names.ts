@@ -118,8 +118,11 @@ export const externalDnsNames: readonly Expr<readonly string[]>[] = [
 const components = ["gateway", "pki", "sandbox", "test", "test-fence"] as const;
 export type Component = (typeof components)[number];
 
+// Of the chart under its alias: two of them in one parent chart are one release, and must not select each other's Pods.
+const appName = once("name", shorten(chartName, 63));
+
 const instanceLabels = {
-  "app.kubernetes.io/name": "openshell",
+  "app.kubernetes.io/name": render(appName),
   "app.kubernetes.io/instance": render(helm.releaseName),
 };
 

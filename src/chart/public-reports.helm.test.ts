@@ -21,15 +21,16 @@ const driver = (settings: object) => ({ gatewayConfig: { "openshell.drivers.kube
 const folder = mkdtempSync(join(tmpdir(), "openshell-parent-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-/** The chart as a part of another one, with that one's values. */
-function asSubchart(with_: string, values: object): Rendered[] {
+/** The chart as a part of another one, with that one's values, once under each alias. */
+function asSubchart(with_: string, values: object, ...aliases: readonly string[]): Rendered[] {
   const parent = mkdtempSync(join(folder, "parent-"));
   mkdirSync(join(parent, "charts"));
   symlinkSync(chartDirectory, join(parent, "charts", "openshell"));
   const dependency = { name: "openshell", version: "*", condition: "openshell.enabled" };
+  const dependencies = aliases.length === 0 ? [dependency] : aliases.map((alias) => ({ ...dependency, alias }));
   writeFileSync(
     join(parent, "Chart.yaml"),
-    JSON.stringify({ apiVersion: "v2", name: "parent", version: "1.0.0", dependencies: [dependency] }),
+    JSON.stringify({ apiVersion: "v2", name: "parent", version: "1.0.0", dependencies }),
   );
   writeFileSync(join(parent, "values.yaml"), JSON.stringify(values));
   const result = helm(with_, "template", "openshell", parent, "-n", "openshell", "--kube-version=1.34.0");
@@ -142,6 +143,44 @@ describeWithHelm("names and upgrades", () => {
     expect(JSON.stringify(spec.selector)).not.toMatch(/version|chart/);
     const other = find(render(program, { values: { persistence: { existingClaim: "mine" } } }), "StatefulSet").spec;
     expect({ ...other, template: undefined }).toEqual({ ...spec, template: undefined });
+  });
+
+  it("selects no other's Pods where a parent chart has it twice, under aliases (bitnami/charts#13326)", () => {
+    const namespace = (name: string) => ({ sandboxNamespace: { name } });
+    const monitored = { podDisruptionBudget: { enabled: true }, serviceMonitor: { enabled: true } };
+    const [blue, green] = [
+      { ...monitored, ...namespace("blue") },
+      { ...monitored, ...namespace("green") },
+    ];
+    const objects = asSubchart(program, { blue, green }, "blue", "green");
+    const labelsOf = (alias: string) =>
+      find(objects, "StatefulSet", `openshell-${alias}`).spec.template.metadata.labels as Record<string, string>;
+    const selectorsOf = (alias: string) =>
+      objects
+        .filter(({ metadata }) => metadata.name.startsWith(`openshell-${alias}`))
+        .flatMap(({ kind, spec }): Record<string, string>[] => {
+          const monitor = kind === "ServiceMonitor";
+          return monitor ? [] : [spec?.podSelector?.matchLabels, spec?.selector?.matchLabels ?? spec?.selector];
+        })
+        .filter((selector) => selector?.["app.kubernetes.io/component"] === "gateway");
+    const selects = (selector: Record<string, string>, labels: Record<string, string>) =>
+      Object.entries(selector).every(([key, value]) => labels[key] === value);
+    for (const [own, other] of [
+      ["blue", "green"],
+      ["green", "blue"],
+    ] as const) {
+      expect(selectorsOf(own).length, "Service, StatefulSet, budget, policy and those of helm test").toBeGreaterThan(4);
+      for (const selector of selectorsOf(own)) {
+        expect(selects(selector, labelsOf(own))).toBe(true);
+        expect(selects(selector, labelsOf(other))).toBe(false);
+      }
+    }
+    const monitors = objects.filter(({ kind }) => kind === "ServiceMonitor");
+    const services = objects.filter(({ kind }) => kind === "Service");
+    for (const { metadata, spec } of monitors) {
+      const scraped = services.filter(({ metadata: { labels = {} } }) => selects(spec.selector.matchLabels, labels));
+      expect(scraped.map(({ metadata: { name } }) => name)).toEqual([metadata.name]);
+    }
   });
 
   it("tells two releases apart that differ after the longest name (port-labs/helm-charts#306)", () => {

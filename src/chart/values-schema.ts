@@ -33,7 +33,10 @@ export const valuesSchema = z.strictObject({
       .prefault({}),
     "Shared with other charts.",
   ),
-  nameOverride: setting(namePart(), "Replaces the chart's name in object names."),
+  nameOverride: setting(
+    namePart(),
+    "Replaces the chart's name in object names and labels; another one makes other objects.",
+  ),
   fullnameOverride: setting(
     // It is the name of a Service too, which begins with a letter.
     z

@@ -3,7 +3,7 @@
 {{- range $key, $value := $.v.commonLabels }}
 {{ toJson $key }}: {{ toJson $value }}
 {{- end }}
-app.kubernetes.io/name: openshell
+app.kubernetes.io/name: {{ toJson $.name }}
 app.kubernetes.io/instance: {{ toJson $.Release.Name }}
 {{- end }}
 
@@ -701,6 +701,7 @@ readOnlyRootFilesystem: true
   {{- $_ := set $ "gatewayPullPolicy" (default $.v.global.image.pullPolicy $.v.gateway.image.pullPolicy) -}}
   {{- $fullname := default (ternary $.Release.Name (printf "%v-%v" $.Release.Name (default $.Chart.Name $.v.nameOverride)) (contains (default $.Chart.Name $.v.nameOverride) $.Release.Name)) $.v.fullnameOverride -}}
   {{- $_ := set $ "fullname" (ternary (printf "%v-%v" (trimAll "-." (trunc 36 $fullname)) (trunc 8 (sha256sum $fullname))) (trimAll "-." $fullname) (gt (len $fullname) 45)) -}}
+  {{- $_ := set $ "name" (ternary (printf "%v-%v" (trimAll "-." (trunc 54 (default $.Chart.Name $.v.nameOverride))) (trunc 8 (sha256sum (default $.Chart.Name $.v.nameOverride)))) (trimAll "-." (default $.Chart.Name $.v.nameOverride)) (gt (len (default $.Chart.Name $.v.nameOverride)) 63)) -}}
   {{- $sandboxNamespace := default (printf "%v-sandboxes" $.Release.Namespace) $.v.sandboxNamespace.name -}}
   {{- $_ := set $ "sandboxNamespace" (ternary (printf "%v-%v" (trimAll "-." (trunc 54 $sandboxNamespace)) (trunc 8 (sha256sum $sandboxNamespace))) (trimAll "-." $sandboxNamespace) (gt (len $sandboxNamespace) 63)) -}}
   {{- $_ := set $ "serviceAccount" (default (ternary $.fullname "default" (not (empty $.v.serviceAccount.create))) $.v.serviceAccount.name) -}}
