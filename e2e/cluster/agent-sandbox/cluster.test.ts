@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { referenceOf } from "../../../images/references.ts";
 import {
   type AgentSandbox,
   type AgentSandboxVersion,
@@ -22,7 +23,8 @@ import {
 import { nameHash, nameHashLabel, podNameAnnotation } from "./names.ts";
 
 const kubeconfig = process.env.OPENSHELL_TEST_KUBECONFIG;
-const image = process.env.OPENSHELL_TEST_IMAGE ?? "openshell.local/pause:dev";
+/** Sleeps, and is on the nodes of every provider. */
+const image = process.env.OPENSHELL_TEST_IMAGE ?? referenceOf("noshell");
 const title = kubeconfig
   ? "in a real cluster"
   : "in a real cluster (skipped: OPENSHELL_TEST_KUBECONFIG names no kubeconfig)";
