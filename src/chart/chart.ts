@@ -8,6 +8,7 @@ import { CertManagerPki } from "./cert-manager.ts";
 import {
   GatewayConfigMap,
   GatewayDisruptionBudget,
+  GatewayMetricsService,
   GatewayNetworkPolicy,
   GatewayService,
   GatewayServiceAccount,
@@ -48,7 +49,10 @@ const templates: Readonly<Record<string, (scope: Construct) => void>> = {
   routes: (scope) => new GatewayRoutes(scope, "gateway"),
   "sandbox-bounds": (scope) => new SandboxBounds(scope, "sandboxes", { values, metadata: sandboxMetadata }),
   "sandbox-labels": (scope) => new SandboxLabelsPolicy(scope, "sandboxes"),
-  service: (scope) => new GatewayService(scope, "gateway"),
+  service: (scope) => {
+    new GatewayService(scope, "gateway");
+    new GatewayMetricsService(scope, "metrics");
+  },
   "service-accounts": (scope) => {
     new GatewayServiceAccount(scope, "gateway");
     new SandboxServiceAccount(scope, "sandboxes");

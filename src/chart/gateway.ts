@@ -89,12 +89,34 @@ export class GatewayService extends Construct {
                 render(values.service.nodePort),
               ),
             },
-            optional(hasMetrics, {
+          ],
+          selector: selectorLabels("gateway"),
+        },
+      },
+    });
+  }
+}
+
+/** What Prometheus scrapes: a Service of its own, because metrics are plain HTTP for everyone, and the other one may be open to the world. */
+export class GatewayMetricsService extends Construct {
+  constructor(scope: Construct, id: string) {
+    super(scope, id);
+    new HelmObject<k8s.KubeServiceProps>(this, "service", {
+      apiVersion: "v1",
+      kind: "Service",
+      when: hasMetrics,
+      manifest: {
+        metadata: { name: render(names.metrics), namespace, labels: objectLabels("metrics") },
+        spec: {
+          type: "ClusterIP",
+          ports: [
+            {
               name: "metrics",
               port: render(values.service.metricsPort),
               targetPort: port("metrics"),
               protocol: "TCP",
-            }),
+              appProtocol: "http",
+            },
           ],
           selector: selectorLabels("gateway"),
         },

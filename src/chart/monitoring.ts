@@ -27,7 +27,7 @@ export class GatewayServiceMonitor extends Construct {
         spec: {
           endpoints: [{ port: "metrics", interval: render(interval), scrapeTimeout: render(scrapeTimeout) }],
           namespaceSelector: { matchNames: [namespace] },
-          selector: { matchLabels: selectorLabels("gateway") },
+          selector: { matchLabels: selectorLabels("metrics") },
         },
       },
     });

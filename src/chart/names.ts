@@ -52,6 +52,7 @@ export const names = {
   certManagerCa: derived("ca-cert"),
   certManagerServer: derived("server-cert"),
   certManagerClient: derived("client-cert"),
+  metrics: derived("metrics"),
   driver: derived("driver"),
   clusterRole: text`${fullname}-driver-${helm.releaseNamespace}`,
   gatewayServiceAccount: once("serviceAccount", serviceAccountName(values.serviceAccount, fullname)),
@@ -115,7 +116,7 @@ export const externalDnsNames: readonly Expr<readonly string[]>[] = [
   choose(values.openshiftRoute.enabled, call("list", values.openshiftRoute.host), []),
 ];
 
-const components = ["gateway", "pki", "sandbox", "test", "test-fence"] as const;
+const components = ["gateway", "metrics", "pki", "sandbox", "test", "test-fence"] as const;
 export type Component = (typeof components)[number];
 
 // Of the chart under its alias: two of them in one parent chart are one release, and must not select each other's Pods.

@@ -103,9 +103,22 @@ describeWithHelm("the gateway's Service", () => {
       externalTrafficPolicy: "Local",
       loadBalancerClass: "example.com/internal",
       loadBalancerSourceRanges: ["10.0.0.0/8"],
-      ports: [{ name: "grpc", port: 8080, nodePort: 30_443, appProtocol: "https" }, { name: "metrics" }],
+      ports: [{ name: "grpc", port: 8080, nodePort: 30_443, appProtocol: "https" }],
     });
   });
+
+  it.each(["NodePort", "LoadBalancer"])(
+    "of type %s opens nothing but service.port: metrics ask nobody who they are",
+    (type) => {
+      const services = render(program, { values: { service: { type, port: 443 } } }).filter(
+        ({ kind }) => kind === "Service",
+      );
+      const open = services.filter(({ spec }) => spec.type !== "ClusterIP" && spec.clusterIP !== "None");
+      expect(open.map(({ metadata }) => metadata.name)).toEqual(["openshell"]);
+      expect(open[0]?.spec.ports.map(({ port }: { port: number }) => port)).toEqual([443]);
+      expect(find(services, "Service", "openshell-metrics").spec.selector).toEqual(open[0]?.spec.selector);
+    },
+  );
 
   it("has any port, while the Pod listens where one without rights may (OpenShift, containerd 1)", () => {
     const objects = render(program, { values: { service: { port: 443 } } });
@@ -134,7 +147,13 @@ describeWithHelm("the gateway's Service", () => {
     const monitor = find(objects, "ServiceMonitor");
     expect(monitor.metadata.labels).toMatchObject({ release: "prom" });
     expect(monitor.spec.endpoints).toEqual([{ port: "metrics", interval: "30s", scrapeTimeout: "10s" }]);
-    expect(find(objects, "Service").metadata.labels).toMatchObject(monitor.spec.selector.matchLabels);
+    const scraped = objects.filter(
+      ({ kind, metadata: { labels = {} } }) =>
+        kind === "Service" &&
+        Object.entries(monitor.spec.selector.matchLabels).every(([key, value]) => labels[key] === value),
+    );
+    expect(scraped.map(({ metadata }) => metadata.name)).toEqual(["openshell-metrics"]);
+    expect(scraped[0]?.spec.ports).toMatchObject([{ name: "metrics", port: 9090, targetPort: "metrics" }]);
   });
 });
 

@@ -179,7 +179,7 @@ describeWithHelm("names and upgrades", () => {
     const services = objects.filter(({ kind }) => kind === "Service");
     for (const { metadata, spec } of monitors) {
       const scraped = services.filter(({ metadata: { labels = {} } }) => selects(spec.selector.matchLabels, labels));
-      expect(scraped.map(({ metadata: { name } }) => name)).toEqual([metadata.name]);
+      expect(scraped.map(({ metadata: { name } }) => name)).toEqual([`${metadata.name}-metrics`]);
     }
   });
 

@@ -708,7 +708,7 @@ readOnlyRootFilesystem: true
   {{- $_ := set $ "sandboxServiceAccount" (default (ternary (printf "%v-sandbox" $.fullname) "default" (not (empty $.v.sandboxServiceAccount.create))) $.v.sandboxServiceAccount.name) -}}
   {{- $common := trim (include "openshell.labels.common" $) -}}
   {{- $version := trim (include "openshell.labels.version" $) -}}
-  {{- $_ := set $ "labels" (dict "gateway" (printf "%v\napp.kubernetes.io/component: gateway\n%v" $common $version) "pki" (printf "%v\napp.kubernetes.io/component: pki\n%v" $common $version) "sandbox" (printf "%v\napp.kubernetes.io/component: sandbox\n%v" $common $version) "test" (printf "%v\napp.kubernetes.io/component: test\n%v" $common $version) "testFence" (printf "%v\napp.kubernetes.io/component: test-fence\n%v" $common $version)) -}}
+  {{- $_ := set $ "labels" (dict "gateway" (printf "%v\napp.kubernetes.io/component: gateway\n%v" $common $version) "metrics" (printf "%v\napp.kubernetes.io/component: metrics\n%v" $common $version) "pki" (printf "%v\napp.kubernetes.io/component: pki\n%v" $common $version) "sandbox" (printf "%v\napp.kubernetes.io/component: sandbox\n%v" $common $version) "test" (printf "%v\napp.kubernetes.io/component: test\n%v" $common $version) "testFence" (printf "%v\napp.kubernetes.io/component: test-fence\n%v" $common $version)) -}}
   {{- $tree := dict -}}
   {{- $json := toJson $.v.gatewayConfig -}}
   {{- range $key1, $item1 := fromJson $json -}}

@@ -22,8 +22,11 @@ export const serviceValues = {
           z.int().min(1024).max(65_535).default(8081),
           "Port of /healthz and /readyz on the Pod; not on the Service.",
         ),
-        metricsPort: setting(port(9090), "Port of /metrics, 1024 or higher; 0: none."),
-        annotations: setting(stringMap(), "Annotations of the Service."),
+        metricsPort: setting(
+          port(9090),
+          "Port of /metrics, 1024 or higher, on a Service of its own inside the cluster, <fullname>-metrics; 0: none.",
+        ),
+        annotations: setting(stringMap(), "Annotations of the gateway's Service."),
         appProtocol: setting(
           z.string().default(""),
           "What proxies are told about the port; empty: https, or kubernetes.io/h2c where server.disableTls is true.",
