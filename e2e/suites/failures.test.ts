@@ -117,7 +117,7 @@ describe("a sandbox that cannot run says why, at once", () => {
 
   it("RuntimeClassNotFound: a start is refused while the class is gone, leaves no Pod, and works once it is back", async () => {
     const name = `conformance-${randomBytes(3).toString("hex")}`;
-    const missing = runtimeClass(name, "runc");
+    const missing = runtimeClass(name);
     await using first = await suite.applied(missing);
     await using sandbox = await suite.create({ runtimeClass: name });
     await sandbox.ready();

@@ -1,11 +1,11 @@
 import type { ProviderName } from "../cluster/provider.ts";
 
 /**
- * Handlers of the OCI runtimes of two classes: those that `$OPENSHELL_RUNTIME_HANDLERS` names, `FIRST,SECOND`; else runc, which all nodes have,
- * and crun where they are known to have it. Elsewhere the two classes are told apart by their names alone.
+ * Handlers of two OCI runtimes that the nodes have: those that `$OPENSHELL_RUNTIME_HANDLERS` names, `FIRST,SECOND`; else runc, which all nodes
+ * have, and crun where they are known to have it. Elsewhere the second is the first again.
  */
 export function handlersOf(
-  provider: ProviderName,
+  provider?: ProviderName,
   named = process.env.OPENSHELL_RUNTIME_HANDLERS ?? "",
 ): readonly [string, string] {
   const [first = "runc", second = provider === "local" ? "crun" : first] = named.split(",").filter(Boolean);
@@ -20,7 +20,10 @@ export function suiteClasses(provider: ProviderName): object[] {
 
 export const handlers: readonly [string, string] = handlersOf("local");
 
-/** A RuntimeClass for an OCI runtime that the nodes' container runtime is configured with. */
-export function runtimeClass(name: string, handler: string) {
+/**
+ * A RuntimeClass for an OCI runtime that the nodes' container runtime is configured with.
+ * @param handler @default the one that all nodes have
+ */
+export function runtimeClass(name: string, handler = handlersOf()[0]) {
   return { apiVersion: "node.k8s.io/v1", kind: "RuntimeClass", metadata: { name }, handler };
 }
