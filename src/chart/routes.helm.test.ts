@@ -8,6 +8,9 @@ const describeWithHelm = describe.skipIf(helmPrograms.length === 0);
 const enabled = true;
 /** Values under which TLS may end before the gateway. */
 const unauthenticated = { "openshell.gateway.auth": { allow_unauthenticated_users: true } };
+/** What the CustomResourceDefinitions of the Gateway API fill in: a route without it is never what Argo CD applied (argoproj/argo-cd#22151). */
+const aGateway = { group: "gateway.networking.k8s.io", kind: "Gateway" };
+const aService = { group: "", kind: "Service", weight: 1 };
 const job = (values: unknown) => find(render(program, { values }), "Job").spec.template.spec.containers[0].args;
 
 describeWithHelm("a route with TLS passed through", () => {
@@ -23,9 +26,9 @@ describeWithHelm("a route with TLS passed through", () => {
     const route = find(render(program, { values }), "TLSRoute");
     expect(route.apiVersion).toBe("gateway.networking.k8s.io/v1alpha3");
     expect(route.spec).toEqual({
-      parentRefs: [{ name: "edge", namespace: "infra" }],
+      parentRefs: [{ ...aGateway, name: "edge", namespace: "infra" }],
       hostnames: ["gw.example.com"],
-      rules: [{ backendRefs: [{ name: "openshell", port: 8080 }] }],
+      rules: [{ backendRefs: [{ ...aService, name: "openshell", port: 8080 }] }],
     });
     expect(job(values)).toContain("--dns-name=gw.example.com");
   });
@@ -91,9 +94,9 @@ describeWithHelm("a route that ends TLS", () => {
       ],
     });
     expect(find(objects, "GRPCRoute").spec).toEqual({
-      parentRefs: [{ name: "openshell", namespace: "openshell" }],
+      parentRefs: [{ ...aGateway, name: "openshell", namespace: "openshell" }],
       hostnames: ["gw.example.com"],
-      rules: [{ backendRefs: [{ name: "openshell", port: 8080 }] }],
+      rules: [{ backendRefs: [{ ...aService, name: "openshell", port: 8080 }] }],
     });
     expect(find(objects, "BackendTLSPolicy").spec).toEqual({
       targetRefs: [{ group: "", kind: "Service", name: "openshell" }],

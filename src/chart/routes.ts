@@ -26,7 +26,14 @@ const namespace = render(helm.releaseNamespace);
 const labels = objectLabels("gateway");
 const listener = grpcRoute.gateway.listener;
 const plain = values.server.disableTls;
-const backend = { name: render(fullname), port: render(values.service.port) };
+/** Fields that the API server would fill in are there too, here and below: else Argo CD sees another route than it applied. */
+const backend: BackendRef = {
+  group: "",
+  kind: "Service",
+  name: render(fullname),
+  port: render(values.service.port),
+  weight: 1,
+};
 const endsTls = or(grpcRoute.enabled, and(ingress.enabled, not(ingress.passthrough)));
 const onlyClientCertificates = and(
   equal(effective<boolean>("openshell.gateway.mtls_auth.enabled"), true),
@@ -130,9 +137,19 @@ export const routeGuards: readonly ChartGuard[] = [
 ];
 
 interface ParentRef {
+  readonly group: typeof gatewayApi;
+  readonly kind: "Gateway";
   readonly name: string;
   readonly namespace?: string;
   readonly sectionName?: string;
+}
+
+interface BackendRef {
+  readonly group: "";
+  readonly kind: "Service";
+  readonly name: string;
+  readonly port: number;
+  readonly weight: number;
 }
 
 /** What this chart writes of the Gateway API's routes. */
@@ -140,7 +157,7 @@ interface RouteProps extends Manifest {
   readonly spec: {
     readonly parentRefs: readonly ParentRef[];
     readonly hostnames: readonly string[];
-    readonly rules: readonly { readonly backendRefs: readonly { readonly name: string; readonly port: number }[] }[];
+    readonly rules: readonly { readonly backendRefs: readonly BackendRef[] }[];
   };
 }
 
@@ -180,6 +197,16 @@ interface OpenShiftRouteProps extends Manifest {
   };
 }
 
+function parent(of: Pick<typeof tlsRoute.gateway, "namespace" | "sectionName">, name: string): ParentRef {
+  return {
+    group: gatewayApi,
+    kind: "Gateway",
+    name,
+    namespace: render(orElse(of.namespace, helm.releaseNamespace)),
+    sectionName: unlessEmpty(of.sectionName),
+  };
+}
+
 /** What brings users to the gateway from outside the cluster. */
 export class GatewayRoutes extends Construct {
   constructor(scope: Construct, id: string) {
@@ -199,13 +226,7 @@ export class GatewayRoutes extends Construct {
       manifest: {
         metadata: { name: render(fullname), namespace, labels, annotations: unlessEmpty(tlsRoute.annotations) },
         spec: {
-          parentRefs: [
-            {
-              name: render(gateway.name),
-              namespace: render(orElse(gateway.namespace, helm.releaseNamespace)),
-              sectionName: unlessEmpty(gateway.sectionName),
-            },
-          ],
+          parentRefs: [parent(gateway, render(gateway.name))],
           hostnames: render(tlsRoute.hostnames) as string[],
           rules: [{ backendRefs: [backend] }],
         },
@@ -249,13 +270,7 @@ export class GatewayRoutes extends Construct {
       manifest: {
         metadata: { ...metadata, annotations: unlessEmpty(grpcRoute.annotations) },
         spec: {
-          parentRefs: [
-            {
-              name: gatewayName,
-              namespace: render(orElse(gateway.namespace, helm.releaseNamespace)),
-              sectionName: unlessEmpty(gateway.sectionName),
-            },
-          ],
+          parentRefs: [parent(gateway, gatewayName)],
           hostnames: unlessEmpty(grpcRoute.hostnames) as string[],
           rules: [{ backendRefs: [backend] }],
         },
