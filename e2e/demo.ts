@@ -6,7 +6,7 @@ import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { z } from "zod";
+import { checkBuildMachine } from "../images/build.ts";
 import { loadImages } from "../images/load.ts";
 import { referenceOf } from "../images/references.ts";
 import { sleep } from "../src/common/async.ts";
@@ -18,6 +18,7 @@ import { type Progress, stderrProgress } from "./cluster/progress.ts";
 import type { ClusterProvider } from "./cluster/provider.ts";
 import { selectProvider } from "./cluster/select.ts";
 import { BackgroundForward } from "./demo/forward.ts";
+import { DemoHome } from "./demo/home.ts";
 import { pairOf, pairTable } from "./demo/pair.ts";
 import { imageValues, install, releaseNamed, uninstall } from "./support/release.ts";
 import { runtimeClass } from "./support/runtime-class.ts";
@@ -25,7 +26,7 @@ import { runtimeClass } from "./support/runtime-class.ts";
 const usage = `usage: npm run demo -- [options]
 
   --provider NAME  local, k3d or kubeconfig (default: the one of the demo that is up, $OPENSHELL_PROVIDER, else what this machine has)
-  --down           remove the demo: sandbox, release, cluster and files; what was built stays in the cache for the next time
+  --down           remove the demo: sandbox, release, files, and the cluster where the demo made it; what was built stays in the cache
   --purge          with --down: the cache too
 `;
 
@@ -37,40 +38,7 @@ const resources = ["--cpu", "100m", "--memory", "128Mi"];
 const directory = join(root, "dist", "demo");
 const configHome = join(directory, "config");
 const forward = new BackgroundForward(directory);
-
-const memory = join(directory, "cluster.json");
-
-/** Where the demo is, kept from its first step on, so that `--down` removes that and nothing else. */
-const homeSchema = z.object({
-  provider: z.string(),
-  /** The cluster was there before the demo, and stays. */
-  wasUp: z.boolean(),
-});
-type Home = z.infer<typeof homeSchema>;
-
-async function remembered(): Promise<Home | undefined> {
-  const text = await readFile(memory, "utf8").catch(() => undefined);
-  if (text === undefined) return undefined;
-  try {
-    return homeSchema.parse(JSON.parse(text));
-  } catch (cause) {
-    throw new OpenShellError(
-      "data-loss",
-      `${memory} no longer says where the demo is: remove the file and name the cluster with --provider`,
-      { cause },
-    );
-  }
-}
-
-async function remember(provider: ClusterProvider): Promise<void> {
-  if ((await remembered())?.provider === provider.name) return;
-  const wasUp = await provider.nodes().then(
-    (nodes) => nodes.length > 0,
-    () => false,
-  );
-  await mkdir(directory, { recursive: true });
-  await writeFile(memory, JSON.stringify({ provider: provider.name, wasUp } satisfies Home));
-}
+const home = new DemoHome(directory);
 
 interface Demo {
   readonly provider: ClusterProvider;
@@ -104,9 +72,10 @@ function shown(word: string): string {
 async function up({ provider, progress, signal }: Demo): Promise<void> {
   const step = (name: string) => progress.note(`== ${name}`);
 
+  checkBuildMachine();
   step(`a cluster of two nodes (${provider.name})`);
   await unpackClients(progress);
-  await remember(provider);
+  await home.settle(provider);
   await provider.up({ nodes: 2, progress, signal });
   const kubeconfig = await provider.kubeconfig();
 
@@ -220,17 +189,16 @@ async function carryFile(): Promise<void> {
 }
 
 async function down({ provider, progress }: Demo, purge: boolean): Promise<void> {
+  const removal = await home.removal(provider);
   await forward.stop();
-  const staysUp = provider.name === "kubeconfig" || (await remembered())?.wasUp === true;
-  if (staysUp) {
-    // A cluster that was there before stays; what the demo put into it goes.
+  if (removal === "cluster") await provider.down(progress);
+  if (removal === "release") {
     await unpackClients(progress);
     progress.note(`removing the release ${release.name}`);
     const kubeconfig = await provider.kubeconfig();
     await uninstall(kubeconfig, release);
     await deleteObjects(kubeconfig, demoClasses);
   }
-  if (!staysUp) await provider.down(progress);
   await rm(directory, { recursive: true, force: true });
   if (purge) await rm(cacheDirectory, { recursive: true, force: true });
   progress.note(
@@ -254,8 +222,8 @@ async function main(argv: readonly string[], signal: AbortSignal): Promise<void>
     process.stdout.write(usage);
     return;
   }
-  const home = await remembered();
-  const provider = await selectProvider(values.provider ?? home?.provider ?? process.env.OPENSHELL_PROVIDER);
+  const wanted = values.provider ?? (await home.provider()) ?? process.env.OPENSHELL_PROVIDER;
+  const provider = await selectProvider(wanted);
   const demo: Demo = { provider, progress: stderrProgress(), signal };
   if (values.down) await down(demo, values.purge);
   else await up(demo);

@@ -3,8 +3,8 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { buildImages } from "./build.ts";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { buildImages, checkBuildMachine } from "./build.ts";
 import { bundle } from "./bundles.ts";
 import { referenceOf, shippedImages } from "./references.ts";
 
@@ -34,9 +34,22 @@ describe("the image build", () => {
     expect(changes).toEqual([true, false, true]);
   }, 60_000);
 
-  it("names images by group", () => {
+  it("names images by group, in the registry that the test cluster's nodes get them from", () => {
+    vi.stubEnv("OPENSHELL_TEST_REGISTRY", "");
     expect(referenceOf("gateway")).toBe("openshell.local/openshell/gateway:dev");
+    vi.stubEnv("OPENSHELL_TEST_REGISTRY", "r.example/team");
+    expect(referenceOf("gateway")).toBe("r.example/team/openshell/gateway:dev");
+    vi.unstubAllEnvs();
     expect(referenceOf("busybox", { registry: "r.example", tag: "1" })).toBe("r.example/workload/busybox:1");
+  });
+
+  it.each([
+    ["darwin", "arm64"],
+    ["linux", "arm64"],
+  ] as const)("is refused on %s/%s, whose programs no node of a test cluster runs", (platform, arch) => {
+    expect(() => checkBuildMachine({ platform, arch })).toThrow(
+      `for linux/amd64, and this is ${platform}/${arch}: use`,
+    );
   });
 
   it("keeps the Kubernetes client and schema checks out of the supervisor", async () => {

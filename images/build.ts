@@ -45,8 +45,18 @@ const recipes: Readonly<Record<ImageName, Recipe>> = {
   noshell: noshellImage,
 };
 
+/** Fails where the images cannot be built: they are made of the programs of the machine that builds them. */
+export function checkBuildMachine({ platform, arch }: Pick<NodeJS.Process, "platform" | "arch"> = process): void {
+  if (platform === "linux" && arch === "x64") return;
+  throw new OpenShellError(
+    "failed-precondition",
+    `the images are made of this machine's own programs, for linux/amd64, and this is ${platform}/${arch}: use a Linux machine or a virtual one of that kind`,
+  );
+}
+
 /** Builds images; one whose content did not change is left as it is. */
 export async function buildImages(options: BuildOptions = {}): Promise<readonly BuiltImage[]> {
+  checkBuildMachine();
   const cache = options.cache ?? defaultCache();
   const out = resolve(options.out ?? cache);
   const context: BuildContext = { cache, bundles: join(out, "bundles") };

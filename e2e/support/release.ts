@@ -2,6 +2,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { localRegistry, testRegistry } from "../../images/references.ts";
 import { clients } from "../cluster/clients.ts";
 import { run } from "../cluster/exec.ts";
 
@@ -63,6 +64,15 @@ export async function givenSecrets(kubeconfig: string, { name, namespace }: Rele
   return { pkiInitJob: { enabled: false }, server };
 }
 
+/** Settings of Helm for images from a registry of one's own, where a tag says something else after each push. */
+export function registrySettings(registry = testRegistry()): string[] {
+  if (registry === localRegistry) return [];
+  const settings = { registry, pullPolicy: "Always" };
+  return ["global.image", "sandbox.image"].flatMap((image) =>
+    Object.entries(settings).flatMap(([name, value]) => ["--set-string", `${image}.${name}=${value}`]),
+  );
+}
+
 /** Installs or upgrades the chart, as an operator does, and waits until the gateway is ready. */
 export async function install(options: InstallOptions): Promise<void> {
   const { kubeconfig, release } = options;
@@ -75,10 +85,14 @@ export async function install(options: InstallOptions): Promise<void> {
     const where = ["--kubeconfig", kubeconfig, "--namespace", release.namespace, "--create-namespace"];
     // The API server checks each object as it is applied; Helm's own check before that is a third of its work.
     const how = ["--wait", "--timeout", "4m", "--disable-openapi-validation"];
-    await run(clients.helm4, [...helm, ...where, ...files.flatMap((file) => ["-f", file]), ...how], {
-      timeoutMs: 280_000,
-      remedy: `What its Pods say: kubectl -n ${release.namespace} describe pods`,
-    });
+    await run(
+      clients.helm4,
+      [...helm, ...where, ...files.flatMap((file) => ["-f", file]), ...registrySettings(), ...how],
+      {
+        timeoutMs: 280_000,
+        remedy: `What its Pods say: kubectl -n ${release.namespace} describe pods`,
+      },
+    );
   } finally {
     await rm(directory, { recursive: true, force: true });
   }

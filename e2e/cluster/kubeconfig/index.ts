@@ -14,7 +14,7 @@ export interface KubeconfigOptions {
    * Shell command that puts an image where the nodes find it; `{archive}` and `{ref}` stand for the file and the reference.
    *
    * @default $OPENSHELL_LOAD_IMAGE
-   * @example "skopeo copy oci-archive:{archive} docker://{ref}"
+   * @example "kind load image-archive {archive}"
    */
   readonly loadImageCommand?: string;
   /** @default real processes */
@@ -83,7 +83,7 @@ export class KubeconfigProvider implements ClusterProvider {
     if (this.#loadImageCommand === undefined) {
       throw new OpenShellError(
         "failed-precondition",
-        "it is not known how this cluster gets images: set OPENSHELL_LOAD_IMAGE, e.g. 'skopeo copy oci-archive:{archive} docker://{ref}'",
+        "it is not known how this cluster gets images: set OPENSHELL_LOAD_IMAGE, e.g. 'kind load image-archive {archive}', or with a registry in OPENSHELL_TEST_REGISTRY 'skopeo copy oci-archive:{archive} docker://{ref}'",
       );
     }
     // The values go in as variables: no file name can become shell syntax.

@@ -89,7 +89,7 @@ describe("a cluster by kubeconfig", () => {
 
   test("says what to set when it is not known how images get there", async () => {
     await expect(providerWith([]).loadImage("/a.tar", "x:y")).rejects.toThrow(
-      "set OPENSHELL_LOAD_IMAGE, e.g. 'skopeo copy",
+      "set OPENSHELL_LOAD_IMAGE, e.g. 'kind load image-archive {archive}', or with a registry",
     );
   });
 });

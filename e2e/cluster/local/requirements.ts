@@ -40,10 +40,9 @@ export function unsuitable(machine: {
   readonly uid: number;
 }): string | undefined {
   if (machine.platform !== "linux") {
-    return `the local cluster needs Linux, and this is ${machine.platform}: install Docker and k3d and use --provider k3d`;
+    return `the local cluster needs Linux, and this is ${machine.platform}`;
   }
-  if (machine.arch !== "x64")
-    return `the local cluster is built for amd64, and this machine is ${machine.arch}: use --provider k3d`;
+  if (machine.arch !== "x64") return `the local cluster is built for amd64, and this machine is ${machine.arch}`;
   if (machine.uid !== 0) {
     return "the local cluster needs root for network namespaces and mounts: run as root, or install Docker and k3d and use --provider k3d";
   }
