@@ -1,8 +1,9 @@
 import { join, relative } from "node:path";
 import { hasCode, OpenShellError } from "../../src/common/errors.ts";
-import { progressTo } from "../cluster/progress.ts";
+import { type Progress, progressTo } from "../cluster/progress.ts";
 import type { ClusterProvider } from "../cluster/provider.ts";
 import { selectProvider } from "../cluster/select.ts";
+import { removeLeftovers, takeTurn } from "../support/leftovers.ts";
 import type { Case } from "./results.ts";
 import { isCi, minute, type Run } from "./run.ts";
 import { listed, vitest } from "./vitest-run.ts";
@@ -16,20 +17,21 @@ export interface TestClusterOptions {
   readonly keep: boolean;
 }
 
-interface Found {
-  readonly provider: ClusterProvider;
-  /** A cluster that was there before this run is somebody's; only what this run brought up does it take down. */
-  readonly wasUp: boolean;
-}
+/** What it works with; tests put their own in its place. */
+const parts = { selectProvider, removeLeftovers, takeTurn };
 
 /** The cluster that the conformance tests run on, found by the first that wants it and left as it was found. */
 export class TestCluster implements AsyncDisposable {
   readonly #options: TestClusterOptions;
-  #found: Promise<Found> | undefined;
+  readonly #parts: typeof parts;
+  #provider: Promise<ClusterProvider> | undefined;
+  /** A cluster that was there before this run is somebody's; only what this run brought up does it take down. */
+  #wasThere: Promise<boolean> | undefined;
   #count = 0;
 
-  constructor(options: TestClusterOptions) {
+  constructor(options: TestClusterOptions, given: Partial<typeof parts> = {}) {
     this.#options = options;
+    this.#parts = { ...parts, ...given };
   }
 
   /** Tests of all projects so far. */
@@ -54,14 +56,16 @@ export class TestCluster implements AsyncDisposable {
     ];
     // A filter of one project finds nothing in the others.
     if (filter !== undefined) args.push("--passWithNoTests");
-    this.#found ??= find(wanted);
+    this.#provider ??= this.#parts.selectProvider(wanted);
     let provider: ClusterProvider;
     try {
-      ({ provider } = await this.#found);
+      provider = await this.#provider;
     } catch (error) {
       if (hasCode(error, "invalid-argument")) throw error;
       return withoutCluster(run, args, OpenShellError.from(error).message);
     }
+    this.#wasThere ??= provider.exists();
+    await this.#wasThere;
     run.facts.Cluster = provider.name;
     const env = { OPENSHELL_PROVIDER: provider.name };
     const timeoutMs = (project === "faults" ? 60 : 35) * minute;
@@ -78,22 +82,24 @@ export class TestCluster implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    const found = await this.#found?.catch(() => undefined);
-    if (found === undefined) return;
+    const provider = await this.#provider?.catch(() => undefined);
+    const wasThere = await this.#wasThere?.catch(() => undefined);
+    if (provider === undefined || wasThere === undefined) return;
     const progress = progressTo(process.stderr);
-    if (found.wasUp) progress.note("the cluster was up before and stays up");
-    else if (this.#options.keep) progress.note("the cluster stays up; `npm run cluster -- down` removes it");
-    else await found.provider.down(progress);
+    if (!wasThere && !this.#options.keep) return provider.down(progress);
+    if (wasThere) progress.note("the cluster was there before and stays");
+    else progress.note("the cluster stays up; `npm run cluster -- down` removes it");
+    // A run that was interrupted or took too long has nobody else any more who cleans up after it.
+    await this.#removeLeftovers(provider, progress).catch((error: unknown) => {
+      progress.note(`what the run left in it stays, until the next run: ${OpenShellError.from(error).message}`);
+    });
   }
-}
 
-async function find(wanted: string | undefined): Promise<Found> {
-  const provider = await selectProvider(wanted);
-  const wasUp = await provider.nodes().then(
-    (nodes) => nodes.length > 0,
-    () => false,
-  );
-  return { provider, wasUp };
+  async #removeLeftovers(provider: ClusterProvider, progress: Progress): Promise<void> {
+    // Another run that waited for this one is at work by now, and has removed them.
+    await using _turn = await this.#parts.takeTurn(progress, AbortSignal.timeout(5000));
+    await this.#parts.removeLeftovers(await provider.kubeconfig(), progress);
+  }
 }
 
 /** One line, and every test that would have run counts as skipped; in CI, where a cluster is promised, as one failure. */
