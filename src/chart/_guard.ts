@@ -21,7 +21,7 @@ export type ChartGuard = Refusal;
 export const isEmpty = (value: Expr<unknown>) => call<boolean>("empty", value);
 
 /** Every cluster serves Deployments, and nothing that knows no cluster does: `helm template` and `helm lint` say no. */
-const checksApis = once("checksApis", and(values.preflight.enabled, serves("apps/v1", "Deployment")));
+export const checksApis = once("checksApis", and(values.preflight.enabled, serves("apps/v1", "Deployment")));
 
 /** An API that the values ask for and the cluster does not have. `anyOf` are its versions. */
 export function needsApi(when: Input<unknown>, kind: string, anyOf: readonly string[], remedy: string): ChartGuard {

@@ -33,6 +33,23 @@ describeWithHelm("a route with TLS passed through", () => {
     expect(job(values)).toContain("--dns-name=gw.example.com");
   });
 
+  it("is a TLSRoute of the newest version that the cluster serves", () => {
+    const tlsRoute = { enabled, hostnames: ["gw.example.com"], gateway: { name: "edge" } };
+    const known = ["apps/v1/Deployment", "agents.x-k8s.io/v1beta1/Sandbox"];
+    const versionOf = (...served: readonly string[]) => {
+      const apis = [...known, ...served.map((version) => `gateway.networking.k8s.io/${version}/TLSRoute`)];
+      return find(render(program, { values: { tlsRoute }, apis }), "TLSRoute").apiVersion.split("/")[1];
+    };
+    expect(versionOf("v1")).toBe("v1");
+    expect(versionOf("v1alpha2", "v1alpha3")).toBe("v1alpha3");
+    expect(versionOf("v1alpha2")).toBe("v1alpha2");
+    expect(find(render(program, { values: { tlsRoute } }), "TLSRoute").apiVersion).toMatch(/\/v1$/);
+    const values = { tlsRoute: { ...tlsRoute, apiVersion: "v1alpha2" } };
+    expect(sentenceOf(program, { values, apis: [...known, "gateway.networking.k8s.io/v1/TLSRoute"] })).toBe(
+      "this cluster serves TLSRoute, but not in the version of tlsRoute.apiVersion; leave it empty, which is the newest that is served; or set preflight.enabled to false when the same sync installs it",
+    );
+  });
+
   it("is an OpenShift Route, and its host is in the certificate, cert-manager's too", () => {
     const openshiftRoute = { enabled, host: "gw.apps.example.com", annotations: { a: "b" } };
     const route = find(render(program, { values: { openshiftRoute } }), "Route");
@@ -193,7 +210,7 @@ describeWithHelm("a route that could not work", () => {
     ],
     [
       { tlsRoute: { enabled, hostnames: ["x.example.com"], gateway } },
-      "this cluster does not serve TLSRoute of gateway.networking.k8s.io/v1 or gateway.networking.k8s.io/v1alpha3 or gateway.networking.k8s.io/v1alpha2, which tlsRoute.enabled asks for: install the Gateway API's experimental channel, or set tlsRoute.enabled to false; or set preflight.enabled to false when the same sync installs it",
+      "this cluster does not serve TLSRoute of gateway.networking.k8s.io/v1 or gateway.networking.k8s.io/v1alpha3 or gateway.networking.k8s.io/v1alpha2, which tlsRoute.enabled asks for: install the Gateway API 1.5 or later, or the experimental channel of an earlier one, or set tlsRoute.enabled to false; or set preflight.enabled to false when the same sync installs it",
     ],
     [
       { grpcRoute: { enabled, gateway }, server: plain, gatewayConfig: unauthenticated },

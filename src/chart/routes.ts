@@ -1,24 +1,28 @@
 import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
-import { type ChartGuard, isEmpty, needsApi } from "./_guard.ts";
+import { type ChartGuard, checksApis, isEmpty, needsApi } from "./_guard.ts";
 import { values } from "./_values.ts";
 import { effective } from "./gateway-toml.ts";
 import {
   and,
+  choose,
   each,
   equal,
   HelmObject,
   helm,
+  type Input,
   type Manifest,
   not,
   optional,
   or,
   orElse,
   render,
+  serves,
   text,
 } from "./layer/index.ts";
 import { fullname, objectLabels } from "./names.ts";
 import { unlessEmpty } from "./pods.ts";
+import { tlsRouteVersions } from "./values/routes.ts";
 
 const { grpcRoute, tlsRoute, ingress, openshiftRoute } = values;
 const gatewayApi = "gateway.networking.k8s.io";
@@ -38,6 +42,16 @@ const endsTls = or(grpcRoute.enabled, and(ingress.enabled, not(ingress.passthrou
 const onlyClientCertificates = and(
   equal(effective<boolean>("openshell.gateway.mtls_auth.enabled"), true),
   not(effective<boolean>("openshell.gateway.auth.allow_unauthenticated_users")),
+);
+
+const servesTlsRoute = (version: Input<string>) => serves(text`${gatewayApi}/${version}`, "TLSRoute");
+/** The one that is asked for, else the newest that is served; where no cluster is known, the one of Gateway API 1.5 and later. */
+const tlsRouteVersion = orElse(
+  tlsRoute.apiVersion,
+  tlsRouteVersions.reduceRight<Input<string>>(
+    (older, version) => choose(servesTlsRoute(version), version, older),
+    tlsRouteVersions[0],
+  ),
 );
 
 export const routeGuards: readonly ChartGuard[] = [
@@ -125,9 +139,14 @@ export const routeGuards: readonly ChartGuard[] = [
   needsApi(
     tlsRoute.enabled,
     "TLSRoute",
-    ["v1", "v1alpha3", "v1alpha2"].map((version) => `${gatewayApi}/${version}`),
-    ", which tlsRoute.enabled asks for: install the Gateway API's experimental channel, or set tlsRoute.enabled to false",
+    tlsRouteVersions.map((version) => `${gatewayApi}/${version}`),
+    ", which tlsRoute.enabled asks for: install the Gateway API 1.5 or later, or the experimental channel of an earlier one, or set tlsRoute.enabled to false",
   ),
+  {
+    refusedWhen: and(checksApis, tlsRoute.enabled, tlsRoute.apiVersion, not(servesTlsRoute(tlsRoute.apiVersion))),
+    sentence:
+      "this cluster serves TLSRoute, but not in the version of tlsRoute.apiVersion; leave it empty, which is the newest that is served; or set preflight.enabled to false when the same sync installs it",
+  },
   needsApi(
     openshiftRoute.enabled,
     "Route",
@@ -220,7 +239,7 @@ export class GatewayRoutes extends Construct {
   private tlsRoute(): void {
     const { gateway } = tlsRoute;
     new HelmObject<RouteProps>(this, "tls-route", {
-      apiVersion: render(text`${gatewayApi}/${tlsRoute.apiVersion}`),
+      apiVersion: render(text`${gatewayApi}/${tlsRouteVersion}`),
       kind: "TLSRoute",
       when: tlsRoute.enabled,
       manifest: {

@@ -361,7 +361,10 @@ readOnlyRootFilesystem: true
     {{- fail "this cluster does not serve BackendTLSPolicy of gateway.networking.k8s.io/v1, which grpcRoute.backendTLSPolicy.enabled asks for: install the Gateway API 1.4 or later; or set preflight.enabled to false when the same sync installs it" -}}
   {{- end -}}
   {{- if and $.v.tlsRoute.enabled (not (or ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/TLSRoute") ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1alpha3/TLSRoute") ($.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1alpha2/TLSRoute"))) -}}
-    {{- fail "this cluster does not serve TLSRoute of gateway.networking.k8s.io/v1 or gateway.networking.k8s.io/v1alpha3 or gateway.networking.k8s.io/v1alpha2, which tlsRoute.enabled asks for: install the Gateway API's experimental channel, or set tlsRoute.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
+    {{- fail "this cluster does not serve TLSRoute of gateway.networking.k8s.io/v1 or gateway.networking.k8s.io/v1alpha3 or gateway.networking.k8s.io/v1alpha2, which tlsRoute.enabled asks for: install the Gateway API 1.5 or later, or the experimental channel of an earlier one, or set tlsRoute.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
+  {{- end -}}
+  {{- if and $.v.tlsRoute.enabled $.v.tlsRoute.apiVersion (not ($.Capabilities.APIVersions.Has (printf "gateway.networking.k8s.io/%v/TLSRoute" $.v.tlsRoute.apiVersion))) -}}
+    {{- fail "this cluster serves TLSRoute, but not in the version of tlsRoute.apiVersion; leave it empty, which is the newest that is served; or set preflight.enabled to false when the same sync installs it" -}}
   {{- end -}}
   {{- if and $.v.openshiftRoute.enabled (not ($.Capabilities.APIVersions.Has "route.openshift.io/v1/Route")) -}}
     {{- fail "this cluster does not serve Route of route.openshift.io/v1, which openshiftRoute.enabled asks for: use tlsRoute or ingress on a cluster that is not OpenShift; or set preflight.enabled to false when the same sync installs it" -}}
@@ -633,7 +636,7 @@ readOnlyRootFilesystem: true
     "admissionPolicy": {"enabled":false,"agentSandboxUsers":["system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"]},
     "service": {"type":"ClusterIP","port":8080,"nodePort":0,"healthPort":8081,"metricsPort":9090,"annotations":{},"appProtocol":"","externalTrafficPolicy":"","loadBalancerClass":"","loadBalancerSourceRanges":[]},
     "serviceMonitor": {"enabled":false,"labels":{},"interval":"30s","scrapeTimeout":"10s"},
-    "tlsRoute": {"enabled":false,"apiVersion":"v1alpha2","hostnames":[],"annotations":{},"gateway":{"name":"","namespace":"","sectionName":""}},
+    "tlsRoute": {"enabled":false,"apiVersion":"","hostnames":[],"annotations":{},"gateway":{"name":"","namespace":"","sectionName":""}},
     "grpcRoute": {"enabled":false,"hostnames":[],"annotations":{},"gateway":{"create":false,"className":"","name":"","namespace":"","sectionName":"","listener":{"port":443,"protocol":"HTTPS","certificateSecretNames":[]}},"backendTLSPolicy":{"enabled":false,"hostname":"","caConfigMapName":""}},
     "ingress": {"enabled":false,"className":"","host":"","annotations":{},"passthrough":false,"tlsSecretName":""},
     "openshiftRoute": {"enabled":false,"host":"","annotations":{}},

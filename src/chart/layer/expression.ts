@@ -119,7 +119,8 @@ function join(name: "and" | "or", parts: readonly Input<unknown>[]): Expr<boolea
   return expression(rest.length === 0 ? first : { kind: "call", name, args });
 }
 
-const booleanFunctions = /^(and|or|not|empty|eq|ne|gt|lt|contains|has|hasKey|hasPrefix|hasSuffix|kindIs|regexMatch)$/;
+const booleanFunctions =
+  /^(and|or|not|empty|eq|ne|gt|lt|contains|has|hasKey|hasPrefix|hasSuffix|kindIs|regexMatch|\$\.Capabilities\.APIVersions\.Has)$/;
 
 /** Whether an expression can be nothing but true or false: `ternary` takes nothing else. */
 function isBoolean(of: Node): boolean {
@@ -140,8 +141,8 @@ export const helm = {
 } as const;
 
 /** Whether the cluster serves a kind. A rendering that knows no cluster answers no, unless it was told with --api-versions. */
-export const serves = (apiVersion: string, kind: string) =>
-  call<boolean>("$.Capabilities.APIVersions.Has", `${apiVersion}/${kind}`);
+export const serves = (apiVersion: Input<string>, kind: string) =>
+  call<boolean>("$.Capabilities.APIVersions.Has", text`${apiVersion}/${kind}`);
 
 /** Prints an expression as it stands between `{{` and `}}`. */
 export function printExpression(value: Input<unknown>): string {

@@ -5,6 +5,9 @@ import { stringMap } from "./_types.ts";
 const names = () => z.array(z.string()).default([]);
 const text = () => z.string().default("");
 
+/** Versions of TLSRoute, the newest first. Gateway API 1.5 serves v1, its experimental channel the last of the others. */
+export const tlsRouteVersions = ["v1", "v1alpha3", "v1alpha2"] as const;
+
 /** How the gateway is reached from outside the cluster. */
 export const routeValues = {
   tlsRoute: setting(
@@ -12,8 +15,9 @@ export const routeValues = {
       .strictObject({
         enabled: setting(z.boolean().default(false), "Make a TLSRoute."),
         apiVersion: setting(
-          z.enum(["v1", "v1alpha3", "v1alpha2"]).default("v1alpha2"),
-          "Version of TLSRoute that the cluster serves.",
+          z.enum(["", ...tlsRouteVersions]).default(""),
+          "Version of TLSRoute; empty: the newest that the cluster serves, and v1 where none is known (helm template).",
+          { example: "v1alpha3" },
         ),
         hostnames: setting(
           names(),
