@@ -95,9 +95,14 @@ async function reasonsOf(client: Awaited<ReturnType<typeof driverOn>>["client"])
 const ready = ["Admitted", "Scheduled", "WorkloadRunning"];
 
 describe("the number and the order of writes (in-memory cluster)", () => {
-  test("create: 9 writes, no read, 6 rounds", async () => {
+  test.each([
+    ["off", 6],
+    ["preferred", 6],
+    // The second Pod is released when the first has its node.
+    ["required", 7],
+  ] as const)("create, anti-affinity %s: 9 writes, no read, %i rounds", async (pod_anti_affinity, count) => {
     const cluster = new FakeCluster();
-    const { client, rounds, driver } = await driverOn(cluster);
+    const { client, rounds, driver } = await driverOn(cluster, testSettings({}, { pod_anti_affinity }));
     const before = cluster.calls.length;
     await during(cluster, driver, client.createSandbox({ sandbox: asked }));
     expect(await reasonsOf(client)).toEqual(ready);
@@ -113,14 +118,15 @@ describe("the number and the order of writes (in-memory cluster)", () => {
       "patch sandboxes",
     ]);
     expect(cluster.calls.slice(before).filter(({ verb }) => verb === "get" || verb === "list")).toEqual([]);
-    // The first round is the CR itself.
     expect(rounds).toEqual([
       ["create-service", "create-supervisor"],
       ["run"],
       ["write-secret", "write-secret"],
-      ["release", "release"],
+      ...(pod_anti_affinity === "required" ? [["release"], ["release"]] : [["release", "release"]]),
       ["record"],
     ]);
+    // The first round is the CR itself.
+    expect(rounds.length + 1).toBe(count);
   });
 
   test("stop 2, start 7, delete 1, and nothing while nothing happens", async () => {

@@ -35,7 +35,7 @@ export function podWithoutSecret({
   return kind === "Pod" && reason === "FailedMount" && /secret "[^"]+" not found/.test(message) ? uid : undefined;
 }
 
-/** A Kubernetes Event as the gateway shows it. Events of the newer API have no count and no last time. */
+/** A Kubernetes Event as the gateway shows it. Events of the newer API have a count of 0, or none, and no last time. */
 export function platformEventOf(event: KubeEvent): compute.DriverPlatformEvent {
   const { involvedObject, metadata } = event;
   const at = event.series?.lastObservedTime ?? event.lastTimestamp ?? event.eventTime ?? metadata?.creationTimestamp;
@@ -49,7 +49,7 @@ export function platformEventOf(event: KubeEvent): compute.DriverPlatformEvent {
     metadata: {
       kind: involvedObject.kind ?? "",
       name: involvedObject.name ?? "",
-      count: String(event.series?.count ?? event.count ?? 1),
+      count: String(event.series?.count || event.count || 1),
     },
   });
 }
