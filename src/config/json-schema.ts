@@ -28,7 +28,11 @@ export function jsonSchemaOf(schema: z.ZodType): JsonSchema {
     target: "draft-7",
     io: "input",
     unrepresentable: "any",
-    override: ({ jsonSchema }) => {
+    override: ({ zodSchema, jsonSchema }) => {
+      // A map is filled up with its defaults; those of a table stand at its keys.
+      if (zodSchema instanceof z.ZodPrefault && jsonSchema.properties === undefined) {
+        jsonSchema.default = zodSchema.parse(undefined) as typeof jsonSchema.default;
+      }
       const { unit, example } = jsonSchema as { unit?: string; example?: unknown };
       for (const key of ["unit", "example", "applies", "pending", "reserved"]) delete jsonSchema[key];
       // Every name in JSON is a string.

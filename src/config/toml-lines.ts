@@ -96,7 +96,9 @@ class Scanner {
       if (this.#at >= this.#text.length) return;
       if (this.#peek() === "]") break;
       this.#record([...path, index], this.#line);
+      const start = this.#at;
       this.#value([...path, index]);
+      if (this.#at === start) this.#step(); // never stand still, whatever the text is
       this.#skip(true);
       if (this.#peek() === ",") this.#at++;
     }
