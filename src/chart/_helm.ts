@@ -62,6 +62,8 @@ export interface RenderOptions {
   readonly skipSchema?: boolean;
   /** @default openshell */
   readonly namespace?: string;
+  /** Name of the release. @default openshell */
+  readonly release?: string;
   /** What `--api-versions` names, e.g. `apps/v1/Deployment`. With that one the chart takes the rendering for one of a real cluster. */
   readonly apis?: readonly string[];
 }
@@ -69,7 +71,7 @@ export interface RenderOptions {
 /** What was rendered in this file of tests: a process of Helm is most of what they take. */
 const rendered = new Map<string, string>();
 
-/** `helm template openshell … -n openshell`, the same options once; @throws with Helm's own words when it refuses. */
+/** `helm template`, the same options once; @throws with Helm's own words when it refuses. */
 export function template(program: string, options: RenderOptions = {}): string {
   const key = JSON.stringify([program, options]);
   const text = rendered.get(key) ?? templateAnew(program, options);
@@ -92,7 +94,7 @@ export function templateAnew(program: string, options: RenderOptions = {}): stri
       ...apis,
       // A Helm from `go install` thinks that it talks to Kubernetes 1.20.
       "--kube-version=1.34.0",
-      "openshell",
+      options.release ?? "openshell",
       options.chart ?? chartDirectory,
       "-n",
       options.namespace ?? "openshell",

@@ -43,6 +43,7 @@ const resources = (part: string, quantities: Values) =>
 
 /** How a sentence begins, values that it refuses, and each of its advices. */
 const table: readonly (readonly [start: string, refused: Values, ...advice: readonly Values[]])[] = [
+  ["the names of the release", { fullnameOverride: "agentGateway" }, { fullnameOverride: "agent-gateway" }],
   ["replicaCount must be 1", { replicaCount: 2 }, { replicaCount: 1 }],
   ["service.healthPort", service({ healthPort: 8080 }), service({ healthPort: 8082 })],
   [

@@ -28,13 +28,21 @@ import {
   toJson,
 } from "./layer/index.ts";
 
+import { fullname } from "./names.ts";
 import { pkiGuards } from "./pki.ts";
 import { refuseResources, resourceHelpers } from "./resource-guards.ts";
 import { routeGuards } from "./routes.ts";
 import { sandboxGuards } from "./sandboxes.ts";
+import { serviceName } from "./values/_types.ts";
 
 /** Combinations of values that are refused. Those of settings come from src/config. */
 export const chartGuards: readonly ChartGuard[] = [
+  {
+    // Helm takes names that no Service can have, and an alias is a name too.
+    refusedWhen: not(call("regexMatch", serviceName.source, fullname)),
+    sentence:
+      "the names of the release and of the chart, or its alias, make one that no Service can have: it begins with a letter and has lower case letters, digits and dashes only; set fullnameOverride",
+  },
   {
     refusedWhen: notEqual(toJson(values.replicaCount), "1"),
     sentence: "replicaCount must be 1: the gateway keeps its store in a file that one process owns",

@@ -8,7 +8,17 @@ import { join } from "node:path";
 import { parse } from "smol-toml";
 import { afterAll, describe, expect, it, vi } from "vitest";
 import { parseSettings } from "../config/index.ts";
-import { chartDirectory, find, helm, helmPrograms, objectsOf, type Rendered, refusal, render } from "./_helm.ts";
+import {
+  chartDirectory,
+  find,
+  helm,
+  helmPrograms,
+  objectsOf,
+  type Rendered,
+  refusal,
+  render,
+  sentenceOf,
+} from "./_helm.ts";
 
 vi.setConfig({ testTimeout: 60_000 });
 
@@ -181,6 +191,18 @@ describeWithHelm("names and upgrades", () => {
       const scraped = services.filter(({ metadata: { labels = {} } }) => selects(spec.selector.matchLabels, labels));
       expect(scraped.map(({ metadata: { name } }) => name)).toEqual([`${metadata.name}-metrics`]);
     }
+  });
+
+  it("refuses a name that Helm takes and no Service can have, before anything is made (argoproj/argo-helm#3685, helm/helm#6600)", () => {
+    const sentence =
+      "the names of the release and of the chart, or its alias, make one that no Service can have: it begins with a letter and has lower case letters, digits and dashes only; set fullnameOverride";
+    for (const release of ["openshell-v1.2", "1openshell"]) {
+      expect(sentenceOf(program, { release })).toBe(sentence);
+      expect(sentenceOf(program, { release, values: { fullnameOverride: "openshell" } })).toBeUndefined();
+    }
+    expect(() => asSubchart(program, {}, "agentGateway")).toThrow(sentence);
+    const named = asSubchart(program, { agentGateway: { fullnameOverride: "agent-gateway" } }, "agentGateway");
+    expect(find(named, "Service").metadata.name).toBe("agent-gateway");
   });
 
   it("tells two releases apart that differ after the longest name (port-labs/helm-charts#306)", () => {

@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { defaultRegistry, setting } from "../config/index.ts";
-import { anyMap, image, labelMap, namePart, serviceAccount } from "./values/_types.ts";
+import { defaultRegistry, orEmpty, setting } from "../config/index.ts";
+import { anyMap, image, labelMap, namePart, serviceAccount, serviceName } from "./values/_types.ts";
 import { pkiValues } from "./values/pki.ts";
 import { podValues } from "./values/pod.ts";
 import { routeValues } from "./values/routes.ts";
@@ -38,11 +38,7 @@ export const valuesSchema = z.strictObject({
     "Replaces the chart's name in object names and labels; another one makes other objects.",
   ),
   fullnameOverride: setting(
-    // It is the name of a Service too, which begins with a letter.
-    z
-      .string()
-      .regex(/^$|^[a-z]([-a-z0-9]*[a-z0-9])?$/)
-      .default(""),
+    z.string().regex(orEmpty(serviceName)).default(""),
     "Replaces the whole prefix of object names.",
   ),
   replicaCount: setting(z.int().default(1), "Gateway replicas. One until the store is shared; more are refused."),

@@ -229,6 +229,9 @@ readOnlyRootFilesystem: true
 {{- end }}
 
 {{- define "openshell.guards" }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $.fullname) -}}
+  {{- fail "the names of the release and of the chart, or its alias, make one that no Service can have: it begins with a letter and has lower case letters, digits and dashes only; set fullnameOverride" -}}
+{{- end -}}
 {{- if ne (toJson $.v.replicaCount) "1" -}}
   {{- fail "replicaCount must be 1: the gateway keeps its store in a file that one process owns" -}}
 {{- end -}}

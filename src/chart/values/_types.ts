@@ -4,6 +4,8 @@ import { anyLabels, dnsLabel, orEmpty, quantityPattern, setting } from "../../co
 
 /** A part of an object's name; what is too long is shortened. */
 export const namePart = () => z.string().regex(orEmpty(dnsLabel)).default("");
+/** The name of a Service, which begins with a letter. */
+export const serviceName = /^[a-z]([-a-z0-9]*[a-z0-9])?$/;
 export const labelMap = () => anyLabels().default({});
 export const stringMap = () => z.record(z.string(), z.string()).default({});
 export const quantityMap = () => z.record(z.string(), z.string().regex(quantityPattern)).default({});
