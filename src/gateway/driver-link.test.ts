@@ -27,6 +27,15 @@ describe("a gateway and its driver", () => {
     }
   });
 
+  it("hands on the driver's own object of driver_config without its envelope, and nothing without one", async () => {
+    await using test = await TestGateway.start();
+    const pod = { priority_class_name: "low" };
+    await create(test, "one", { template: { driverConfig: { kubernetes: { pod } } } });
+    await create(test, "two", { template: { driverConfig: {} } });
+    const configs = test.driver.created.map(({ spec }) => spec?.template?.driverConfig);
+    expect(configs).toEqual([{ pod }, undefined]);
+  });
+
   it("keeps a create that the driver could not take now, and asks again", async () => {
     await using test = await TestGateway.start();
     test.driver.refuse.set("create", new OpenShellError("unavailable", "the cluster is away"));
@@ -66,7 +75,7 @@ describe("a gateway and its driver", () => {
     expect(driver.calls).toContain("stop");
   });
 
-  it("goes on after a restart: a create that never arrived, a delete under way, a sandbox deleted behind its back", async () => {
+  it("goes on after a restart: a create that never arrived, a delete under way, one deleted behind its back, one that failed", async () => {
     const directory = mkdtempSync(join(tmpdir(), "openshell-gateway-"));
     const databasePath = join(directory, "store.db");
     const driver = new MemoryDriver();
@@ -75,7 +84,9 @@ describe("a gateway and its driver", () => {
       const ids: Record<string, string> = {};
       {
         await using test = await TestGateway.start({ databasePath, driver });
-        for (const name of ["lost", "leaving", "kept"]) ids[name] = await create(test, name);
+        for (const name of ["lost", "leaving", "kept", "broken"]) ids[name] = await create(test, name);
+        driver.report(ids.broken ?? "", "Broken");
+        await untilPhase(test.client, "broken", "ERROR");
         await test.client.deleteSandbox(about("leaving"));
         driver.refuse.set("create", new OpenShellError("unavailable", "the cluster is away"));
         ids.late = await create(test, "late");
@@ -89,12 +100,15 @@ describe("a gateway and its driver", () => {
       const names = (await test.client.listSandboxes({ workspaceScope: inDefault })).sandboxes.map(
         ({ metadata }) => metadata?.name,
       );
-      expect(names).toEqual(["kept", "late", "lost"]);
+      expect(names).toEqual(["broken", "kept", "late", "lost"]);
       expect(test.gateway.unready()).toBeUndefined();
+      await untilPhase(test.client, "broken", "ERROR");
       // Started anew, it is made anew.
-      await test.client.startSandbox(about("lost"));
-      await using _ = await supervised(test, ids.lost ?? "", () => driver.report(ids.lost ?? "", "Running"));
-      await untilPhase(test.client, "lost", "READY");
+      for (const name of ["lost", "broken"]) {
+        await test.client.startSandbox(about(name));
+        await using _ = await supervised(test, ids[name] ?? "", () => driver.report(ids[name] ?? "", "Running"));
+        await untilPhase(test.client, name, "READY");
+      }
     } finally {
       rmSync(directory, { recursive: true });
     }
