@@ -28,7 +28,7 @@ describe("a gateway and its driver", () => {
   });
 
   it("hands on the driver's own object of driver_config without its envelope, and nothing without one", async () => {
-    await using test = await TestGateway.start();
+    await using test = await TestGateway.start({ allowDriverConfig: true });
     const pod = { priority_class_name: "low" };
     await create(test, "one", { template: { driverConfig: { kubernetes: { pod } } } });
     await create(test, "two", { template: { driverConfig: {} } });
