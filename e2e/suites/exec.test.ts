@@ -1,5 +1,11 @@
+import { join } from "node:path";
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { Conformance, type WorkloadImage } from "../support/conformance.ts";
+import { AsyncQueue } from "../../src/common/async.ts";
+import { openshell } from "../../src/wire/index.ts";
+import { administratorOf } from "../support/administrator.ts";
+import { Conformance, randomName, type WorkloadImage } from "../support/conformance.ts";
+import { linesOf, plantedFile, plantedWord, plantTree } from "../support/file-tree.ts";
 import type { TestSandbox } from "../support/test-sandbox.ts";
 
 let suite: Conformance;
@@ -145,6 +151,26 @@ describe.each(images)("exec in the %s image", (image, words) => {
   });
 });
 
+describe.each(images)("files of the %s image", (image, words) => {
+  it("go up and come back by the command line, with their contents, modes and links", async () => {
+    const { name, workspace } = sandboxes[image];
+    await using user = await administratorOf(suite.gateway);
+    const command = (...args: string[]) =>
+      user.openshell(["--workspace", workspace, "sandbox", ...args], { signal: AbortSignal.timeout(60_000) });
+    const [tree, there, back] = [join(user.home, "tree"), randomName(), join(user.home, "back")];
+    await plantTree(tree);
+    const moved = (said: string) => ({ code: 0, stdout: `${said}\n`, stderr: "" });
+    const uploaded = `Uploaded 5 files (4.0 MiB) to /sandbox/${there}/tree in ${name}.`;
+    expect(await command("upload", name, tree, there)).toEqual(moved(uploaded));
+    // In the sandbox, and not only on the way.
+    const planted = await sandboxes[image].exec(words.read(`/sandbox/${there}/tree/${plantedFile}`));
+    expect(planted).toEqual({ exitCode: 0, stdout: plantedWord, stderr: "" });
+    const downloaded = `Downloaded 5 files (4.0 MiB) to ${back}.`;
+    expect(await command("download", name, `${there}/tree`, back)).toEqual(moved(downloaded));
+    expect(await linesOf(back)).toEqual(await linesOf(tree));
+  });
+});
+
 describe("exec where there is a shell", () => {
   it("runs a login shell around the command unless asked not to", async () => {
     const sandbox = sandboxes.glibc;
@@ -173,6 +199,31 @@ describe("exec where there is a shell", () => {
     expect(outcome.stderr).toMatch(/mem'?: Permission denied/);
   });
 
+  it("ends what a client started that goes away, and leaves the sandbox as it is", async () => {
+    const sandbox = sandboxes.busybox;
+    const before = await suite.pair(sandbox);
+    await using phases = phasesOf(sandbox);
+    await expect.poll(phases.seen).toEqual(["READY"]);
+    const request = {
+      workspaceScope: { selection: { case: "workspace" as const, value: sandbox.workspace } },
+      sandbox: sandbox.name,
+      command: ["sh", "-c", "echo $$; exec sleep 1000"],
+    };
+    const input = new AsyncQueue<MessageInitShape<typeof openshell.ExecSandboxInputSchema>>();
+    input.offer({ payload: { case: "start", value: { ...request, tty: true } } });
+    const pids = await Promise.all([
+      leaveAtFirstLine((options) => suite.gateway.client.execSandbox(request, options)),
+      leaveAtFirstLine((options) => suite.gateway.client.execSandboxInteractive(input, options)),
+    ]);
+    const alive = ["sh", "-c", 'for pid; do test -d "/proc/$pid" && echo "$pid"; done; true', "sh", ...pids];
+    await expect.poll(async () => (await sandbox.exec(alive)).stdout, { timeout: 15_000 }).toBe("");
+    await sandbox.ready();
+    expect(phases.seen()).toEqual(["READY"]);
+    const after = await suite.pair(sandbox);
+    expect(after.workload.metadata.uid).toBe(before.workload.metadata.uid);
+    expect(after.supervisor.metadata.uid).toBe(before.supervisor.metadata.uid);
+  });
+
   it("reaps what the agent leaves behind", async () => {
     const sandbox = sandboxes.busybox;
     await sandbox.exec(["sh", "-c", "for i in 1 2 3 4 5; do (sleep 0.2 &) ; done"]);
@@ -181,3 +232,43 @@ describe("exec where there is a shell", () => {
     await expect.poll(async () => (await zombies()).stdout, { timeout: 15_000 }).toBe("0\n0\n");
   });
 });
+
+/** Every phase that a sandbox is in from now on. */
+function phasesOf({ workspace, name }: TestSandbox): AsyncDisposable & { readonly seen: () => string[] } {
+  const seen = new Set<string>();
+  const stop = new AbortController();
+  const workspaceScope = { selection: { case: "workspace" as const, value: workspace } };
+  const request = { workspaceScope, sandbox: name, followStatus: true };
+  const watching = (async () => {
+    for await (const { payload } of suite.gateway.client.watchSandbox(request, { signal: stop.signal })) {
+      if (payload.case === "sandbox") seen.add(openshell.SandboxPhase[payload.value.status?.phase ?? 0] ?? "");
+    }
+  })();
+  // A stream that broke would have seen nothing more.
+  watching.catch((error: Error) => stop.signal.aborted || seen.add(error.message));
+  return {
+    seen: () => [...seen],
+    [Symbol.asyncDispose]: async () => {
+      stop.abort();
+      await watching.catch(() => {});
+    },
+  };
+}
+
+/** A client that breaks its call off as soon as the command has printed a line. @returns the line */
+async function leaveAtFirstLine(
+  call: (options: { readonly signal: AbortSignal }) => AsyncIterable<openshell.ExecSandboxEvent>,
+): Promise<string> {
+  const leave = new AbortController();
+  const signal = AbortSignal.any([leave.signal, AbortSignal.timeout(20_000)]);
+  let line = "";
+  const reading = async () => {
+    for await (const { payload } of call({ signal })) {
+      if (payload.case === "stdout") line += Buffer.from(payload.value.data).toString();
+      if (line.endsWith("\n")) leave.abort();
+    }
+  };
+  await expect(reading()).rejects.toMatchObject({ code: "cancelled" });
+  expect(leave.signal.aborted, "the command printed a line").toBe(true);
+  return line.trim();
+}
