@@ -110,6 +110,25 @@ describe("the workload's network", () => {
   });
 });
 
+describe("a namespace that denies everything by default", () => {
+  it("keeps no pair from its gateway, and is not taken for one whose fence is open", async () => {
+    const closed: NetworkPolicy & object = {
+      apiVersion: "networking.k8s.io/v1",
+      kind: "NetworkPolicy",
+      metadata: { name: "default-deny", namespace: suite.release.sandboxNamespace },
+      spec: { podSelector: {}, policyTypes: ["Ingress", "Egress"] },
+    };
+    await using _closed = await suite.applied(closed);
+    await using sandbox = await suite.create();
+    await using neighbour = await ProbePod.start(suite, suite.release.sandboxNamespace);
+    // Without this the test could not fail: who has no policy of his own gets nowhere.
+    const [, gateway = ["", 0]] = await reachableAddresses();
+    expect(await neighbour.connects(...gateway, 1000)).toBe(false);
+    await sandbox.ready();
+    expect((await sandbox.exec(["echo", "here"])).stdout).toBe("here\n");
+  });
+});
+
 describe("a namespace whose fence does not hold", () => {
   it("fails a sandbox by name when a foreign policy opens the workload's egress", async () => {
     await using _open = await suite.applied(openEgress("someone-elses"));
