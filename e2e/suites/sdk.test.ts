@@ -5,10 +5,11 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { referenceOf } from "../../images/references.ts";
+import { labels } from "../../src/manifests/names.ts";
 import { run } from "../cluster/exec.ts";
 import { Conformance } from "../support/conformance.ts";
 import { GatewayAccess } from "../support/gateway-access.ts";
-import { install, releaseNamed, uninstall } from "../support/release.ts";
+import { install, type Release, releaseNamed, uninstall } from "../support/release.ts";
 import { sdkPython, sdkVersion } from "../support/sdk-python.ts";
 
 const script = fileURLToPath(new URL("../support/published-sdk.py", import.meta.url));
@@ -28,18 +29,42 @@ describe(`the published Python SDK ${sdkVersion}`, () => {
     await runSdk(suite.gateway);
   }, 400_000);
 
-  it("runs it over a plaintext development listener", async () => {
+  it("runs it over a plaintext development listener, under production's quota and label guard", async () => {
     const release = releaseNamed("openshell-dev");
     const { kubeconfig } = suite;
     try {
-      await install({ kubeconfig, release, presets: ["conformance", "development"] });
+      const values = await agentSandboxUsers();
+      await install({ kubeconfig, release, presets: ["production", "conformance", "development"], values });
       await using gateway = await GatewayAccess.open(kubeconfig, release, { tls: false });
-      await runSdk(gateway);
+      await Promise.all([runSdk(gateway), seeProductionsBounds(release)]);
     } finally {
       await uninstall(kubeconfig, release);
     }
   }, 600_000);
 });
+
+/** Who makes workload Pods, where that is not the published controller that production.yaml lets through: a program with an administrator's name. */
+async function agentSandboxUsers(): Promise<object> {
+  if (suite.provider.name !== "local") return {};
+  const name = await suite.kubectl(["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]);
+  return { admissionPolicy: { agentSandboxUsers: [name] } };
+}
+
+/** Waits for the pair of a release that has one sandbox, and sees that the quota counts it and the guard refuses a stranger's hand on it. */
+async function seeProductionsBounds({ name, sandboxNamespace }: Release): Promise<void> {
+  const there = ["-n", sandboxNamespace];
+  const quota = `resourcequota/${name}-sandboxes`;
+  await suite.kubectl([...there, "wait", quota, "--for=jsonpath={.status.used.pods}=2", "--timeout=90s"]);
+  expect(await suite.kubectl([...there, "get", quota, "-o", "jsonpath={.status.hard}"])).toBe('{"pods":"200"}');
+  const stranger = ["--as=stranger", "--as-group=system:masters"];
+  const role = `${labels.boundaryRole}=supervisor`;
+  const pods = ["label", "pods", "--selector", `${labels.boundaryRole}=workload`, role, "--overwrite"];
+  const { code, stderr } = await suite.kubectlAttempt([...there, ...stranger, ...pods, "--dry-run=server"]);
+  expect({ code, stderr }).toEqual({
+    code: 1,
+    stderr: expect.stringContaining("are written by OpenShell's gateway and Agent Sandbox only"),
+  });
+}
 
 /** Runs the script with the configuration directory that `openshell gateway add` would have made. */
 async function runSdk(gateway: GatewayAccess): Promise<void> {
