@@ -225,9 +225,27 @@ describeWithHelm("a rendered chart", () => {
       containers: [{ args: expect.arrayContaining(["--fenced=openshell-test.openshell.svc.cluster.local:8081"]) }],
     });
     // The fenced Pod may reach the gateway's port, which proves that it is connected at all, and names; nothing else.
-    expect(find(objects, "NetworkPolicy", "openshell-test-fence").spec.egress).toHaveLength(2);
+    const [dns, gateway, ...others] = find(objects, "NetworkPolicy", "openshell-test-fence").spec.egress;
+    expect(dns).toEqual({
+      ports: [53, 5353].flatMap((port) => ["UDP", "TCP"].map((protocol) => ({ port, protocol }))),
+    });
+    expect(gateway.to).toEqual([{ podSelector: find(objects, "StatefulSet").spec.selector }]);
+    expect(others).toEqual([]);
     const without = render(program, { values: { selfTest: { enabled: false } } });
     expect(without.filter(isTest)).toEqual([]);
+  });
+
+  it("has `helm test` verify the name that supervisors do, where the certificate may lack the Service's", () => {
+    const named = (values: object) => {
+      const tests = render(program, { values }).filter(({ kind }) => kind === "Pod");
+      return tests.map(({ spec }) => spec.containers[0].args.filter((one: string) => one.startsWith("--server-name=")));
+    };
+    const gatewayConfig = { "openshell.drivers.kubernetes": { grpc_endpoint: "https://gw.example.com:443" } };
+    const byIssuer = { enabled: true, internalNames: false, serverDnsNames: ["gw.example.com"] };
+    const public_ = ["--server-name=gw.example.com"];
+    expect(named({ certManager: byIssuer, gatewayConfig })).toEqual([public_, public_]);
+    expect(named({ server: { tls: { certSecretName: "given" } }, gatewayConfig })).toEqual([public_, public_]);
+    expect(named({ gatewayConfig })).toEqual([[], []]);
   });
 
   it("tells `helm test` the workspace mode, and gives it the list of namespaces that the gateway reads", () => {

@@ -14,6 +14,7 @@ import {
   helm,
   not,
   optional,
+  or,
   render,
   text,
   variable,
@@ -27,6 +28,12 @@ const authority = "/etc/openshell-tls/authority";
 const hasTls = not(values.server.disableTls);
 
 const driver = "openshell.drivers.kubernetes";
+/** A certificate that this chart does not make, or makes without them: then what counts is the name that supervisors verify. */
+const mayLackInternalNames = and(
+  hasTls,
+  or(values.server.tls.certSecretName, and(values.certManager.enabled, not(values.certManager.internalNames))),
+);
+const supervisorsName = call<string>("get", call("urlParse", effective<string>(`${driver}.grpc_endpoint`)), "hostname");
 const mode = effective<string>(`${driver}.workspace_mode`);
 const operatorLabel = effective<string>(`${driver}.operator_namespace_label`);
 const operatorFile = effective<string>(`${driver}.operator_namespace_file`);
@@ -111,6 +118,7 @@ export class GatewaySelfTest extends Construct {
                 "selftest",
                 render(text`--endpoint=${service}:${values.service.port}`),
                 optional(hasTls, "--tls"),
+                optional(mayLackInternalNames, render(text`--server-name=${supervisorsName}`)),
                 optional(hasTls, `--ca=${authority}/ca.crt`),
                 ...args,
               ],
@@ -185,10 +193,10 @@ export class GatewaySelfTest extends Construct {
           ingress: [],
           egress: [
             {
-              ports: [
-                { port: port(53), protocol: "UDP" },
-                { port: port(53), protocol: "TCP" },
-              ],
+              // 5353 is where OpenShift's DNS Pods listen: its network plugin judges what a connection to the Service became.
+              ports: [53, 5353].flatMap((number) =>
+                ["UDP", "TCP"].map((protocol) => ({ port: port(number), protocol })),
+              ),
             },
             {
               to: [{ podSelector: { matchLabels: selectorLabels("gateway") } }],

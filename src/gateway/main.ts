@@ -100,6 +100,7 @@ program
   .description("look at an installed gateway and its rights from inside the cluster; what `helm test` runs")
   .requiredOption("--endpoint <host:port>", "the gateway's listener")
   .option("--tls", "the listener has TLS")
+  .option("--server-name <name>", "name in its certificate, where that is not the endpoint's host")
   .option("--ca <file>", "authority of its certificate; where there is no such file, those that everyone knows")
   .option("--namespace <namespace>", "review the driver's rights in the sandboxes' namespace")
   .option("--gateway-id <id>", "whose objects the rights are confined to", "openshell")

@@ -82,6 +82,11 @@ describe("selftest", () => {
     await using named = await TestGateway.start({ tls: wrong.files });
     const [problem] = await problems({ endpoint: `localhost:${named.gateway.port}`, tls: true, ca: wrong.ca });
     expect(problem).toContain("other.example.com");
+    const endpoint = `localhost:${named.gateway.port}`;
+    const asSupervisors = await selfTest({ endpoint, tls: true, ca: wrong.ca, serverName: "other.example.com" });
+    expect(printFindings(asSupervisors)).toMatch(
+      /^ok .* names other\.example\.com and lives 89 days\nok .* health of .*\n$/,
+    );
     using old = await gatewayWithTls(0.5);
     await using expiring = await TestGateway.start({ tls: old.files });
     expect(await problems({ endpoint: `localhost:${expiring.gateway.port}`, tls: true, ca: old.ca })).toEqual([

@@ -14,6 +14,8 @@ export interface SelfTestOptions
   readonly endpoint: string;
   /** It listens with TLS. @default false */
   readonly tls?: boolean;
+  /** The name that the certificate has to have: the one that supervisors verify. @default the endpoint's host */
+  readonly serverName?: string;
   /** File with the authority of its certificate. @default, and where there is no such file, the authorities that Node knows */
   readonly ca?: string;
   /** Namespace of the sandboxes: the rights in it are reviewed. @default no review */
@@ -33,15 +35,24 @@ const dayMs = 86_400_000;
 /** Each thing that was looked at, in order; nothing is left out because something before it was wrong. */
 export async function selfTest(options: SelfTestOptions): Promise<Finding[]> {
   const signal = AbortSignal.timeout(options.timeoutMs ?? 60_000);
-  const { endpoint, tls, ca, namespace, gatewayId = "openshell", fenced } = options;
+  const {
+    endpoint,
+    tls,
+    serverName = parseAddress(endpoint).host,
+    ca,
+    namespace,
+    gatewayId = "openshell",
+    fenced,
+  } = options;
   const authority = ca !== undefined && existsSync(ca) ? readFileSync(ca) : undefined;
   const findings: Finding[] = [];
   const look = async (what: string, at: () => Promise<Finding[]>) => {
     findings.push(...(await at().catch((error) => [{ what, problem: OpenShellError.from(error).message }])));
   };
-  if (tls === true) await look(`certificate of ${endpoint}`, async () => [await certificateOf(endpoint, authority)]);
+  if (tls === true)
+    await look(`certificate of ${endpoint}`, async () => [await certificateOf(endpoint, serverName, authority)]);
   const channel = tls === true ? credentials.createSsl(authority) : credentials.createInsecure();
-  await look(`health of ${endpoint}`, async () => [await healthOf(endpoint, channel)]);
+  await look(`health of ${endpoint}`, async () => [await healthOf(endpoint, serverName, channel)]);
   if (namespace !== undefined) await look("rights", () => reviewCluster({ ...options, namespace, gatewayId, signal }));
   if (fenced !== undefined) await look("NetworkPolicy", async () => [await fenceOf(fenced, signal)]);
   return findings;
@@ -63,17 +74,17 @@ function parseAddress(address: string): { host: string; port: number } {
 }
 
 /** The chain leads to the authority, the name is in the certificate, and it lives longer than a day. */
-function certificateOf(endpoint: string, ca: Buffer | undefined): Promise<Finding> {
+function certificateOf(endpoint: string, serverName: string, ca: Buffer | undefined): Promise<Finding> {
   const { host, port } = parseAddress(endpoint);
   const { promise, resolve, reject } = Promise.withResolvers<Finding>();
   const trust = ca === undefined ? {} : { ca };
   // The gateway speaks HTTP/2 only, and says so by ALPN.
   const socket = connectTls(
-    { ...trust, host, port, servername: host, ALPNProtocols: ["h2"], timeout: attemptMs },
+    { ...trust, host, port, servername: serverName, ALPNProtocols: ["h2"], timeout: attemptMs },
     () => {
       const left = Date.parse(socket.getPeerCertificate().valid_to) - Date.now();
       socket.destroy();
-      const what = `certificate of ${endpoint} is signed by the authority, names it and lives ${Math.floor(left / dayMs)} days`;
+      const what = `certificate of ${endpoint} is signed by the authority, names ${serverName === host ? "it" : serverName} and lives ${Math.floor(left / dayMs)} days`;
       resolve(left > dayMs ? { what } : { what, problem: "it is about to expire; run the PKI Job or helm upgrade" });
     },
   );
@@ -82,8 +93,8 @@ function certificateOf(endpoint: string, ca: Buffer | undefined): Promise<Findin
   return promise;
 }
 
-async function healthOf(endpoint: string, by: ChannelCredentials): Promise<Finding> {
-  const channel = createChannel(endpoint, by);
+async function healthOf(endpoint: string, serverName: string, by: ChannelCredentials): Promise<Finding> {
+  const channel = createChannel(endpoint, by, { "grpc.ssl_target_name_override": serverName });
   try {
     const { status, version } = await grpcClient(openshell.OpenShell, channel).health({}, { timeoutMs: 10_000 });
     const what = `health of ${endpoint}, version ${version}`;
