@@ -2,6 +2,7 @@
 import type { z } from "zod";
 import { keysAt } from "./_walk.ts";
 import { nearest } from "./nearest.ts";
+import { notHere } from "./not-here.ts";
 import type { TomlPath } from "./toml-lines.ts";
 
 /** One thing that is wrong with a settings file. */
@@ -38,7 +39,8 @@ function problemOf(issue: z.core.$ZodIssue, schema: z.ZodType, input: unknown): 
   const found = valueAt(input, path);
   if (issue.code === "unrecognized_keys") {
     const known = keysAt(schema, path) ?? [];
-    return issue.keys.map((key) => ({ path: [...path, key], text: unknownKey(key, known) }));
+    const elsewhere = notHere[printPath(path)] ?? {};
+    return issue.keys.map((key) => ({ path: [...path, key], text: unknownKey(key, known, elsewhere[key]) }));
   }
   if (issue.code === "invalid_key") {
     const expected = issue.issues[0]?.message ?? "a valid key";
@@ -50,7 +52,8 @@ function problemOf(issue: z.core.$ZodIssue, schema: z.ZodType, input: unknown): 
   return [{ path, text: `expected ${expectation(issue)}, found ${printValue(found)}${suggestion(issue, found)}` }];
 }
 
-function unknownKey(key: string, known: readonly string[]): string {
+function unknownKey(key: string, known: readonly string[], instead?: string): string {
+  if (instead !== undefined) return `is not a setting of this gateway: ${instead}`;
   const guess = nearest(key, known);
   if (guess !== undefined) return `is unknown; did you mean ${guess}?`;
   return known.length > 0 ? `is unknown; known here: ${known.join(", ")}` : "is unknown; nothing is known here";

@@ -11,6 +11,7 @@ import {
   settingsWithReservedKeys,
   tables,
 } from "./index.ts";
+import { notHere } from "./not-here.ts";
 
 const validate = new Ajv({ strict: false, allErrors: true }).compile(gatewayConfigSchema());
 
@@ -61,10 +62,10 @@ describe("the JSON Schema of gatewayConfig", () => {
   });
 });
 
+const leaves = Object.entries(tables).flatMap(([name, schema]) => leavesOf(jsonSchemaOf(schema), [name]));
+
 describe("a default", () => {
   const sections = settingsReference().split(/^## `\[/m);
-  const leaves = Object.entries(tables).flatMap(([name, schema]) => leavesOf(jsonSchemaOf(schema), [name]));
-
   it.each(leaves)("of %s is the same for an empty file, in the JSON Schema and in the reference", (_, path, schema) => {
     const [table = "", ...keys] = path;
     // A table that is not there unless somebody writes it has nothing to compare with but what is said of it.
@@ -88,8 +89,9 @@ function leavesOf(schema: JsonSchema, path: string[]): [string, string[], JsonSc
 }
 
 /** A Kubernetes object inside a setting is a value: nothing in it has a sentence of its own. */
-const isTable = ({ properties }: JsonSchema) =>
-  Object.values(properties ?? {}).some(({ description }) => description !== undefined);
+function isTable({ properties }: JsonSchema): boolean {
+  return Object.values(properties ?? {}).some(({ description }) => description !== undefined);
+}
 
 describe("maps with reserved keys", () => {
   it("are found in the schemas", () => {
@@ -119,6 +121,15 @@ describe("the reference", () => {
     const says = settingsReference(new Map([["openshell.drivers.kubernetes.namespace", "`a.b` of <c>"]]));
     expect(says.match(/^- With the chart: .*$/gm)).toEqual(["- With the chart: `a.b` of \\<c>"]);
     expect(text).not.toContain("- With the chart");
+  });
+
+  it("names no setting that is here among those that are not", () => {
+    const here = new Set(leaves.map(([name]) => name));
+    const missing = Object.entries(notHere).flatMap(([table, keys]) =>
+      Object.keys(keys).map((key) => `${table}.${key}`),
+    );
+    expect(missing.filter((name) => here.has(name))).toEqual([]);
+    for (const name of missing) expect(text).toContain(`| \`${name}\` |`);
   });
 
   it("has a sentence for every setting", () => {

@@ -198,7 +198,7 @@ export const kubernetesSchema = z
     grpc_endpoint: setting(
       endpoint().default(""),
       "Where supervisors reach the gateway. The chart derives it from its Service; a hand-written file must have it.",
-      { example: "https://openshell.openshell.svc.cluster.local:8080" },
+      { example: "https://openshell.openshell.svc:8080" },
     ),
     default_image: setting(
       image("may-be-empty").default(""),

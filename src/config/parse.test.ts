@@ -212,6 +212,10 @@ describe("a wrong setting", () => {
       'workload_tolerations[0].tolerationSeconds (line 4): expected no time, or effect "NoExecute" beside it, found 5',
     ],
     [
+      'https_proxy = "http://proxy:3128"',
+      "https_proxy (line 4): is not a setting of this gateway: a NetworkPolicy of yours opens the way to a proxy; give its address",
+    ],
+    [
       'provisioning_timeout = "5 minutes"',
       'provisioning_timeout (line 4): expected a duration such as "30s", "10m" or "2h", or "" for none, found "5 minutes"',
     ],

@@ -1,6 +1,7 @@
 /** docs/reference/gateway-config.mdx, from the schemas. */
 import { z } from "zod";
 import { core } from "./_walk.ts";
+import { notHere } from "./not-here.ts";
 import { settingRules } from "./rules.ts";
 import { tables } from "./settings.ts";
 
@@ -45,6 +46,16 @@ ${sections.join("\n")}
 ## Combinations that are refused
 
 ${settingRules.map(({ keys, sentence }) => `- ${keys.map((key) => `\`${key}\``).join(", ")}: ${sentence}.`).join("\n")}
+
+## Settings of other gateways that this one does not have
+
+They are refused like any unknown setting, with the sentence that stands here.
+
+| setting | here |
+|---|---|
+${Object.entries(notHere)
+  .flatMap(([table, keys]) => Object.entries(keys).map(([key, sentence]) => `| \`${table}.${key}\` | ${sentence} |`))
+  .join("\n")}
 `;
 }
 
