@@ -18,7 +18,7 @@ import {
   render,
   text,
 } from "./layer/index.ts";
-import { externalDnsNames, fullname, internalDnsNames, names, objectLabels } from "./names.ts";
+import { externalDnsNames, fullname, internalDnsNames, names, objectLabels, serviceHost } from "./names.ts";
 import { unlessEmpty } from "./pods.ts";
 
 const apiVersion = "cert-manager.io/v1";
@@ -87,11 +87,7 @@ export const certManagerGuards: readonly ChartGuard[] = [
       "certManager.internalNames is false and certManager.serverDnsNames is empty, so the certificate would name nothing; set certManager.internalNames to true, or give certManager.serverDnsNames, and one of them as grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig",
   },
   {
-    refusedWhen: and(
-      enabled,
-      not(internalNames),
-      call("hasPrefix", text`https://${fullname}.${helm.releaseNamespace}.svc`, grpcEndpoint()),
-    ),
+    refusedWhen: and(enabled, not(internalNames), call("hasPrefix", text`https://${serviceHost}`, grpcEndpoint())),
     sentence:
       "certManager.internalNames is false, so supervisors would refuse the gateway under its Service's name; set grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig to one of certManager.serverDnsNames",
   },

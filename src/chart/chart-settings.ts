@@ -4,7 +4,7 @@ import { values } from "./_values.ts";
 import { files } from "./files.ts";
 import { images, pullPolicy } from "./images.ts";
 import { call, choose, helm, type Input, more, not, shorten, text, variable } from "./layer/index.ts";
-import { fullname, names, sandboxNamespace } from "./names.ts";
+import { fullname, names, sandboxNamespace, serviceHost } from "./names.ts";
 
 /** One setting, as the chart writes it. */
 export interface ChartSetting {
@@ -36,7 +36,7 @@ export const ownSettings = {
   "openshell.gateway": {
     bind_address: {
       value: onAllAddresses(ports.gateway),
-      says: `port ${ports.gateway} on all addresses; the Service has it as \`service.port\``,
+      says: `port ${ports.gateway} of the Pod on all addresses`,
     },
     health_bind_address: {
       value: onAllAddresses(values.service.healthPort),
@@ -113,7 +113,7 @@ export const filledSettings = {
     },
     grpc_endpoint: {
       replacesEmpty: true,
-      value: text`${choose(plain, "http", "https")}://${fullname}.${helm.releaseNamespace}.svc.cluster.local:${values.service.port}`,
+      value: text`${choose(plain, "http", "https")}://${serviceHost}:${values.service.port}`,
       says: "the gateway's Service at `service.port`, by http where `server.disableTls` is true",
     },
   },

@@ -210,7 +210,7 @@ describeWithHelm("a rendered chart", () => {
         {
           args: [
             "selftest",
-            "--endpoint=openshell.openshell.svc.cluster.local:8080",
+            "--endpoint=openshell.openshell.svc:8080",
             "--tls",
             "--ca=/etc/openshell-tls/authority/ca.crt",
             "--namespace=openshell-sandboxes",
@@ -222,7 +222,7 @@ describeWithHelm("a rendered chart", () => {
     });
     expect(find(objects, "Pod", "openshell-test-fence").spec).toMatchObject({
       automountServiceAccountToken: false,
-      containers: [{ args: expect.arrayContaining(["--fenced=openshell-test.openshell.svc.cluster.local:8081"]) }],
+      containers: [{ args: expect.arrayContaining(["--fenced=openshell-test.openshell.svc:8081"]) }],
     });
     // The fenced Pod may reach the gateway's port, which proves that it is connected at all, and names; nothing else.
     const [dns, gateway, ...others] = find(objects, "NetworkPolicy", "openshell-test-fence").spec.egress;
@@ -233,6 +233,13 @@ describeWithHelm("a rendered chart", () => {
     expect(others).toEqual([]);
     const without = render(program, { values: { selfTest: { enabled: false } } });
     expect(without.filter(isTest)).toEqual([]);
+  });
+
+  it("asks for no name that depends on the cluster's domain", () => {
+    const others = template(program, { presets: ["conformance"] })
+      .split("\n")
+      .filter((line) => line.includes("cluster.local") && !line.includes("--dns-name="));
+    expect(others).toEqual([]);
   });
 
   it("has `helm test` verify the name that supervisors do, where the certificate may lack the Service's", () => {
@@ -372,7 +379,7 @@ describeWithHelm("a rendered chart", () => {
     expect(volumes.map(({ name }: { name: string }) => name)).toEqual(["config", "jwt", "keys", "data", "tmp"]);
     expect(parseSettings(toml(plain), "x")).toMatchObject({
       gateway: { disable_tls: true, mtls_auth: { enabled: false } },
-      kubernetes: { grpc_endpoint: "http://openshell.openshell.svc.cluster.local:8080" },
+      kubernetes: { grpc_endpoint: "http://openshell.openshell.svc:8080" },
     });
   });
 });

@@ -99,12 +99,14 @@ function serviceAccountName(of: Ref<ChartValues["serviceAccount"]>, whenMade: Ex
 }
 
 const service = text`${fullname}.${helm.releaseNamespace}`;
+/** Where the gateway is found in any cluster: what its domain is, the search list of a Pod knows. */
+export const serviceHost = text`${service}.svc`;
 
 /** The names under which the gateway is reached inside the cluster, and through a port-forward. */
 export const internalDnsNames: readonly Input<string>[] = [
   fullname,
   service,
-  text`${service}.svc`,
+  serviceHost,
   text`${service}.svc.cluster.local`,
   "localhost",
 ];

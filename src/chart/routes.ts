@@ -20,7 +20,7 @@ import {
   serves,
   text,
 } from "./layer/index.ts";
-import { fullname, objectLabels } from "./names.ts";
+import { fullname, objectLabels, serviceHost } from "./names.ts";
 import { unlessEmpty } from "./pods.ts";
 import { tlsRouteVersions } from "./values/routes.ts";
 
@@ -304,7 +304,7 @@ export class GatewayRoutes extends Construct {
         spec: {
           targetRefs: [{ group: "", kind: "Service", name: render(fullname) }],
           validation: {
-            hostname: render(orElse(backendTLSPolicy.hostname, text`${fullname}.${helm.releaseNamespace}.svc`)),
+            hostname: render(orElse(backendTLSPolicy.hostname, serviceHost)),
             caCertificateRefs: [{ group: "", kind: "ConfigMap", name: render(backendTLSPolicy.caConfigMapName) }],
           },
         },

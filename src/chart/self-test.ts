@@ -20,7 +20,16 @@ import {
   variable,
   when,
 } from "./layer/index.ts";
-import { fullname, names, objectLabels, sandboxNamespace, secretName, secrets, selectorLabels } from "./names.ts";
+import {
+  fullname,
+  names,
+  objectLabels,
+  sandboxNamespace,
+  secretName,
+  secrets,
+  selectorLabels,
+  serviceHost,
+} from "./names.ts";
 import { containerSecurity, pod, port, resources } from "./pods.ts";
 
 const namespace = render(helm.releaseNamespace);
@@ -84,12 +93,11 @@ export class GatewaySelfTest extends Construct {
     this.pod("pod", "test", review, true);
     this.fencePolicy();
     this.directService();
-    const direct = text`${fullname}-test.${helm.releaseNamespace}.svc.cluster.local`;
+    const direct = text`${fullname}-test.${helm.releaseNamespace}.svc`;
     this.pod("fence-pod", "test-fence", [render(text`--fenced=${direct}:${values.service.healthPort}`)], false);
   }
 
   private pod(id: string, component: "test" | "test-fence", args: readonly string[], asGateway: boolean): void {
-    const service = text`${fullname}.${helm.releaseNamespace}.svc.cluster.local`;
     new HelmObject<k8s.KubePodProps>(this, id, {
       apiVersion: "v1",
       kind: "Pod",
@@ -116,7 +124,7 @@ export class GatewaySelfTest extends Construct {
               imagePullPolicy: render(gatewayPullPolicy),
               args: [
                 "selftest",
-                render(text`--endpoint=${service}:${values.service.port}`),
+                render(text`--endpoint=${serviceHost}:${values.service.port}`),
                 optional(hasTls, "--tls"),
                 optional(mayLackInternalNames, render(text`--server-name=${supervisorsName}`)),
                 optional(hasTls, `--ca=${authority}/ca.crt`),

@@ -838,7 +838,7 @@ readOnlyRootFilesystem: true
     {{- $_ := set $driver "image_pull_policy" $.v.sandbox.image.pullPolicy -}}
   {{- end -}}
   {{- if empty (get $driver "grpc_endpoint") -}}
-    {{- $_ := set $driver "grpc_endpoint" (printf "%v://%v.%v.svc.cluster.local:%v" (ternary "http" "https" (not (empty $.v.server.disableTls))) $.fullname $.Release.Namespace (toJson $.v.service.port)) -}}
+    {{- $_ := set $driver "grpc_endpoint" (printf "%v://%v.%v.svc:%v" (ternary "http" "https" (not (empty $.v.server.disableTls))) $.fullname $.Release.Namespace (toJson $.v.service.port)) -}}
   {{- end -}}
   {{- if kindIs "invalid" (index $jwt "gateway_id") -}}
     {{- $_ := set $jwt "gateway_id" (dig "openshell" "drivers" "kubernetes" "gateway_id" "" $tree) -}}
