@@ -100,7 +100,12 @@ const changes: readonly (readonly [string, "workload" | "supervisor", string, re
     "spec.priorityClassName, spec.priority, spec.containers[agent].image",
     [...highest, anotherImage],
   ],
-  ["raises the priority", "supervisor", "spec.priorityClassName, spec.priority", highest],
+  [
+    "raises the priority and takes the host's network",
+    "supervisor",
+    "spec.priorityClassName, spec.priority, spec.hostNetwork",
+    [...highest, hostNetwork],
+  ],
   [
     "changes the pair's label",
     "supervisor",
@@ -132,10 +137,11 @@ const changes: readonly (readonly [string, "workload" | "supervisor", string, re
   ["mounts the ServiceAccount's token", "supervisor", "spec.automountServiceAccountToken", [mountedToken]],
   ["removes the gate", "workload", "spec.schedulingGates", [noGate]],
   [
-    "removes the gate, takes the host's network and gives another ServiceAccount",
+    "removes the gate and gives another ServiceAccount",
     "supervisor",
-    "spec.schedulingGates, spec.hostNetwork, spec.serviceAccountName",
-    [noGate, hostNetwork, anotherAccount],
+    // And `spec.nodeName`, once it has one.
+    "spec.schedulingGates, spec.serviceAccountName",
+    [noGate, anotherAccount],
   ],
 ];
 

@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { Live, Pod } from "../../src/kube/index.ts";
+import { type Live, type Pod, persistentVolumeClaims } from "../../src/kube/index.ts";
 import { Conformance, type NewSandbox, tables } from "../support/conformance.ts";
-import { failureOf } from "../support/outcome.ts";
+import { failed, failureOf, said } from "../support/outcome.ts";
+import { resourceQuota } from "../support/resource-quota.ts";
 
 let suite: Conformance;
 
@@ -94,6 +95,44 @@ describe("resources of a pair", () => {
     await using _refused = sandbox;
     expect(text).toMatch(/the supervisor Pod: .*"50m": must be less than or equal to cpu limit of 20m/);
   });
+
+  it("count against a ResourceQuota: a pair that fits runs, and the next ones say by name what there is too little of (QuotaExceeded)", async () => {
+    const claims = async () =>
+      (await suite.kube.list(persistentVolumeClaims, suite.release.sandboxNamespace)).items.length;
+    // Of the tests before.
+    await expect.poll(claims, { timeout: 60_000 }).toBe(0);
+    {
+      await using stack = new AsyncDisposableStack();
+      // Three times what one Pod asks for, and claims for two.
+      const quota = stack.use(
+        await resourceQuota(suite, "conformance-amounts", { "requests.cpu": "150m", persistentvolumeclaims: "2" }),
+      );
+      await stack.use(await suite.create()).ready();
+      await expect
+        .poll(quota.used, { timeout: 30_000 })
+        .toEqual({ "requests.cpu": "100m", persistentvolumeclaims: "1" });
+
+      const withoutProcessor = stack.use(await suite.create());
+      expect(said(await withoutProcessor.until(failed()))).toMatch(
+        /QuotaExceeded: .*the workload Pod: .*exceeded quota: conformance-amounts, requested: requests\.cpu=50m, used: requests\.cpu=150m, limited: requests\.cpu=150m/,
+      );
+      // Its supervisor is gone, its claim is kept.
+      await expect
+        .poll(quota.used, { timeout: 30_000 })
+        .toEqual({ "requests.cpu": "100m", persistentvolumeclaims: "2" });
+
+      const withoutVolume = stack.use(await suite.create());
+      expect(said(await withoutVolume.until(failed()))).toMatch(
+        /QuotaExceeded: .*exceeded quota: conformance-amounts, requested: persistentvolumeclaims=1, used: persistentvolumeclaims=2, limited: persistentvolumeclaims=2/,
+      );
+    }
+    await using _limits = await resourceQuota(suite, "conformance-limits", { "limits.cpu": "4" });
+    const { text, sandbox } = await failureOf(suite.create());
+    await using _refused = sandbox;
+    expect(text).toMatch(
+      /the supervisor Pod: .*failed quota: conformance-limits: must specify limits\.cpu for: supervisor/,
+    );
+  }, 300_000);
 
   it("come from the operator for the supervisor and from the caller for the workload, by driver_config only where that is allowed", async () => {
     await suite.configure({
