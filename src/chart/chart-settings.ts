@@ -3,7 +3,7 @@ import { ports } from "../manifests/names.ts";
 import { values } from "./_values.ts";
 import { files } from "./files.ts";
 import { images, pullPolicy } from "./images.ts";
-import { call, choose, helm, type Input, more, not, shorten, text, variable } from "./layer/index.ts";
+import { call, choose, type Input, more, not, shorten, text, variable } from "./layer/index.ts";
 import { fullname, names, sandboxNamespace, serviceHost } from "./names.ts";
 
 /** One setting, as the chart writes it. */

@@ -7,7 +7,7 @@ import { parse } from "yaml";
 import { compareQuantities, parseSettings } from "../config/index.ts";
 import { find, helmPrograms, refusal, render, sentenceOf, template } from "./_helm.ts";
 import { expression, printExpression } from "./layer/index.ts";
-import { isAbove, quantityHelper } from "./resource-guards.ts";
+import { isAbove, quantityHelper } from "./quantities.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
 
@@ -36,6 +36,22 @@ describe.skipIf(helmPrograms.length === 0)("a request above its limit", () => {
     [
       withSettings({ workload_resources: { limits: { memory: "127Mi" } } }),
       `gatewayConfig: ${driver}.workload_resources.limits.memory: 127Mi is too little; it takes at least 128Mi, because the runtime and the agent share it`,
+    ],
+    [
+      { limitRange: { enabled: true, min: { memory: "1Gi" }, max: { memory: "512Mi" } } },
+      "limitRange.min.memory: 1Gi is above limitRange.max.memory 512Mi; lower the first, or raise the second",
+    ],
+    [
+      { limitRange: { enabled: true, defaultRequest: { cpu: "1" }, default: { cpu: "900m" } } },
+      "limitRange.defaultRequest.cpu: 1 is above limitRange.default.cpu 900m; lower the first, or raise the second",
+    ],
+    [
+      { limitRange: { enabled: true, max: { memory: "128Mi" } } },
+      "limitRange.max.memory: 128Mi forbids every supervisor, whose limits.memory are 256Mi; raise it, or change supervisor_resources in gatewayConfig",
+    ],
+    [
+      { limitRange: { enabled: true, min: { cpu: "1" } } },
+      "limitRange.min.cpu: 1 forbids every supervisor, whose requests.cpu are 50m; lower it, or change supervisor_resources in gatewayConfig",
     ],
   ])("in %j is refused before anything is installed", (values, sentence) => {
     expect(sentenceOf(program, { values })).toBe(sentence);

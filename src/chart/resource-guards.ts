@@ -2,58 +2,8 @@
 import { minimumWorkloadMemory } from "../config/index.ts";
 import { values } from "./_values.ts";
 import { effective } from "./gateway-toml.ts";
-import {
-  and,
-  argument,
-  type Block,
-  call,
-  type Expr,
-  forEach,
-  guard,
-  Helper,
-  type Input,
-  output,
-  text,
-  variable,
-  when,
-} from "./layer/index.ts";
-
-type Quantities = Readonly<Record<string, string>>;
-
-const powers = (base: number, suffixes: readonly string[]) =>
-  Object.fromEntries(suffixes.map((suffix, index) => [suffix, String(base ** (index + 1))]));
-const factors = {
-  n: "0.000000001",
-  u: "0.000001",
-  m: "0.001",
-  ...powers(1000, ["k", "M", "G", "T", "P", "E"]),
-  ...powers(1024, ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]),
-};
-
-/**
- * A quantity as a number: `mulf` counts in decimals, so that 100m and 0.1 are the same. What is left of it without digits is its suffix, or
- * the e of an exponent, after which there are digits.
- */
-export const quantityHelper = new Helper("openshell.quantity", () => {
-  const quantity = argument<string>();
-  const suffix = variable<string>("suffix", call("trimAll", "0123456789.+-", quantity));
-  const factor = variable<string>("factor", call("get", factors, suffix));
-  return [
-    suffix.declaration,
-    factor.declaration,
-    when(
-      and(factor, call("hasSuffix", suffix, quantity)),
-      [output(call("mulf", call("trimSuffix", suffix, quantity), factor))],
-      [output(call("mulf", quantity, "1"))],
-    ),
-  ];
-});
-
-/** Whether one quantity is above another. */
-export function isAbove(left: Input<string>, right: Input<string>): Expr<boolean> {
-  const numbers = [left, right].map((quantity) => call("float64", quantityHelper.include(quantity)));
-  return call("gt", ...numbers);
-}
+import { and, type Block, call, type Expr, equal, forEach, guard, type Input, text, when } from "./layer/index.ts";
+import { isAbove, type Quantities, quantityHelper, refuseWrongOrder } from "./quantities.ts";
 
 const isSaid = (table: Expr<Quantities>, key: Input<string>) => call<string>("get", table, key);
 
@@ -97,6 +47,31 @@ export const refuseResources: Block = [
           ]),
     ];
   }),
+  when(values.limitRange.enabled, [
+    ...refuseWrongOrder(values.limitRange),
+    when(equal(effective<string>(`${driver}.workspace_mode`), "shared"), [
+      ...refuseSupervisors("max", "limits", "raise"),
+      ...refuseSupervisors("min", "requests", "lower"),
+    ]),
+  ]),
 ];
+
+/** A bound that every supervisor breaks: callers may ask for other workloads, and for no other supervisor. */
+function refuseSupervisors(bound: "min" | "max", part: "requests" | "limits", remedy: "raise" | "lower"): Block {
+  return [
+    forEach<string, string>(values.limitRange[bound], (amount, key) => {
+      const said = isSaid(effective<Quantities>(`${driver}.supervisor_resources.${part}`), key);
+      const isBroken = bound === "max" ? isAbove(said, amount) : isAbove(amount, said);
+      return [
+        when(said, [
+          guard(
+            isBroken,
+            text`limitRange.${bound}.${key}: ${amount} forbids every supervisor, whose ${part}.${key} are ${said}; ${remedy} it, or change supervisor_resources in gatewayConfig`,
+          ),
+        ]),
+      ];
+    }),
+  ];
+}
 
 export const resourceHelpers = [quantityHelper];

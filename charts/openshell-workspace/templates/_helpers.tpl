@@ -9,6 +9,27 @@
 {{- if and $.v.limitRange.enabled (empty $.v.limitRange.default) (empty $.v.limitRange.defaultRequest) (empty $.v.limitRange.min) (empty $.v.limitRange.max) -}}
   {{- fail "limitRange.enabled is true but bounds nothing; give limitRange.default, limitRange.defaultRequest, limitRange.min or limitRange.max" -}}
 {{- end -}}
+{{- if $.v.limitRange.enabled -}}
+  {{- range $key1, $item1 := list (list "min" "defaultRequest") (list "min" "default") (list "min" "max") (list "defaultRequest" "default") (list "defaultRequest" "max") (list "default" "max") -}}
+    {{- range $key2, $item2 := get $.v.limitRange (index $item1 0) -}}
+      {{- if get (get $.v.limitRange (index $item1 1)) $key2 -}}
+        {{- if gt (float64 (include "openshell.quantity" $item2)) (float64 (include "openshell.quantity" (get (get $.v.limitRange (index $item1 1)) $key2))) -}}
+          {{- fail (printf "limitRange.%v.%v: %v is above limitRange.%v.%v %v; lower the first, or raise the second" (index $item1 0) $key2 $item2 (index $item1 1) $key2 (get (get $.v.limitRange (index $item1 1)) $key2)) -}}
+        {{- end -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "openshell.quantity" }}
+{{- $suffix := trimAll "0123456789.+-" $ -}}
+{{- $factor := get (dict "n" "0.000000001" "u" "0.000001" "m" "0.001" "k" "1000" "M" "1000000" "G" "1000000000" "T" "1000000000000" "P" "1000000000000000" "E" "1000000000000000000" "Ki" "1024" "Mi" "1048576" "Gi" "1073741824" "Ti" "1099511627776" "Pi" "1125899906842624" "Ei" "1152921504606847000") $suffix -}}
+{{- if and $factor (hasSuffix $suffix $) -}}
+  {{- mulf (trimSuffix $suffix $) $factor -}}
+{{- else -}}
+  {{- mulf $ "1" -}}
+{{- end -}}
 {{- end }}
 
 {{- define "openshell-workspace.overlay" }}

@@ -533,6 +533,33 @@ readOnlyRootFilesystem: true
     {{- fail (printf "gatewayConfig: openshell.drivers.kubernetes.workload_resources.limits.memory: %v is too little; it takes at least 128Mi, because the runtime and the agent share it" (get $.driver.workload_resources.limits "memory")) -}}
   {{- end -}}
 {{- end -}}
+{{- if $.v.limitRange.enabled -}}
+  {{- range $key1, $item1 := list (list "min" "defaultRequest") (list "min" "default") (list "min" "max") (list "defaultRequest" "default") (list "defaultRequest" "max") (list "default" "max") -}}
+    {{- range $key2, $item2 := get $.v.limitRange (index $item1 0) -}}
+      {{- if get (get $.v.limitRange (index $item1 1)) $key2 -}}
+        {{- if gt (float64 (include "openshell.quantity" $item2)) (float64 (include "openshell.quantity" (get (get $.v.limitRange (index $item1 1)) $key2))) -}}
+          {{- fail (printf "limitRange.%v.%v: %v is above limitRange.%v.%v %v; lower the first, or raise the second" (index $item1 0) $key2 $item2 (index $item1 1) $key2 (get (get $.v.limitRange (index $item1 1)) $key2)) -}}
+        {{- end -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- if eq $.driver.workspace_mode "shared" -}}
+    {{- range $key2, $item2 := $.v.limitRange.max -}}
+      {{- if get $.driver.supervisor_resources.limits $key2 -}}
+        {{- if gt (float64 (include "openshell.quantity" (get $.driver.supervisor_resources.limits $key2))) (float64 (include "openshell.quantity" $item2)) -}}
+          {{- fail (printf "limitRange.max.%v: %v forbids every supervisor, whose limits.%v are %v; raise it, or change supervisor_resources in gatewayConfig" $key2 $item2 $key2 (get $.driver.supervisor_resources.limits $key2)) -}}
+        {{- end -}}
+      {{- end -}}
+    {{- end -}}
+    {{- range $key2, $item2 := $.v.limitRange.min -}}
+      {{- if get $.driver.supervisor_resources.requests $key2 -}}
+        {{- if gt (float64 (include "openshell.quantity" $item2)) (float64 (include "openshell.quantity" (get $.driver.supervisor_resources.requests $key2))) -}}
+          {{- fail (printf "limitRange.min.%v: %v forbids every supervisor, whose requests.%v are %v; lower it, or change supervisor_resources in gatewayConfig" $key2 $item2 $key2 (get $.driver.supervisor_resources.requests $key2)) -}}
+        {{- end -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
 {{- if and (eq (toJson $.gateway.disable_tls) "true") $.gateway.tls -}}
   {{- fail "gatewayConfig: openshell.gateway.disable_tls: disable_tls = true listens in plain text, so the table [openshell.gateway.tls] has no effect; remove one of the two" -}}
 {{- end -}}

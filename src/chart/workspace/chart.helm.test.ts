@@ -87,6 +87,10 @@ describeWithHelm("what a workspace's namespace gets", () => {
     expect(sentenceOf(program, { chart, values: { limitRange: { enabled: true } } })).toBe(
       "limitRange.enabled is true but bounds nothing; give limitRange.default, limitRange.defaultRequest, limitRange.min or limitRange.max",
     );
+    const wrongOrder = { limitRange: { enabled: true, min: { cpu: "2" }, max: { cpu: "1" } } };
+    expect(sentenceOf(program, { chart, values: wrongOrder })).toBe(
+      "limitRange.min.cpu: 2 is above limitRange.max.cpu 1; lower the first, or raise the second",
+    );
     expect(refusal(program, { chart, values: { nothing: 1 } })).toContain("nothing");
   });
 

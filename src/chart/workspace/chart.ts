@@ -20,8 +20,10 @@ import {
   printObjects,
   render,
   text,
+  when,
 } from "../layer/index.ts";
 import { unlessEmpty } from "../pods.ts";
+import { quantityHelper, refuseWrongOrder } from "../quantities.ts";
 import { ServiceAccount } from "../service-account.ts";
 import { jsonSchemaFile, valuesFile } from "../values-yaml.ts";
 import { prepare, prepareHelpers, values, workspaceDefaults, workspaceValuesSchema } from "./values.ts";
@@ -106,9 +108,10 @@ class GatewayRights extends Construct {
   }
 }
 
-const guards = new Helper("openshell-workspace.guards", () =>
-  boundsGuards(values).map(({ refusedWhen, sentence }) => guard(refusedWhen, sentence)),
-);
+const guards = new Helper("openshell-workspace.guards", () => [
+  ...boundsGuards(values).map(({ refusedWhen, sentence }) => guard(refusedWhen, sentence)),
+  when(values.limitRange.enabled, refuseWrongOrder(values.limitRange)),
+]);
 
 const templates: Readonly<Record<string, (scope: Construct) => void>> = {
   "service-account": (scope) => new SandboxAccount(scope, "sandboxes"),
@@ -138,7 +141,7 @@ export function synthesizeWorkspace(): ReadonlyMap<string, string> {
     const objects = chart.node.findAll().filter(isHelmObject);
     files.set(`templates/${name}.yaml`, head + printObjects(objects));
   }
-  const helpers = [guards, ...prepareHelpers].map((helper) => helper.print()).join("\n");
+  const helpers = [guards, quantityHelper, ...prepareHelpers].map((helper) => helper.print()).join("\n");
   files.set("templates/_helpers.tpl", generated + helpers);
   return files;
 }
