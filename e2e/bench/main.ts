@@ -9,6 +9,7 @@
 /** What each is, in a line; the file of that name has its options. */
 const benches: Readonly<Record<string, string>> = {
   driver: "a sandbox's life beside two bare Pods and beside a bare Sandbox, on a cluster",
+  pair: "memory and CPU time of a pair at rest and at work, on a cluster",
   scale: "a thousand sandboxes on hollow nodes beside a bare client, on a cluster",
   chart: "synth of the chart, and helm template beside a chart without logic",
   runtime: "start, exec and bytes of the sandbox's runtime as images carry it",
