@@ -111,7 +111,7 @@ describeOnCluster("on a real cluster", () => {
       expect(label("openshell.ai/boundary-role-").stderr).toContain(sentence);
     });
 
-    it("counts each Pod of a pair against the quota", () => {
+    it("counts each Pod of the sandboxes' namespace against the quota", () => {
       const used = kubectl([
         "get",
         "resourcequota",

@@ -3,6 +3,7 @@
  * names them, or with OPENSHELL_TEST_IMAGE_TAG.
  */
 import { spawn } from "node:child_process";
+import { X509Certificate } from "node:crypto";
 import { once } from "node:events";
 import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -177,6 +178,43 @@ describeOnCluster("a release with a running sandbox", () => {
   it("goes on as it is when everything that does not concern the gateway's Pod changes", () => {
     upgrade(Object.assign({}, ...silentChanges));
     expect(gateway()).toEqual(installed);
+    expectUntouched();
+  });
+
+  it("counts the pair as two Pods against the quota that came with them", () => {
+    const quota = ["resourcequota/openshell-sandboxes", "-n", sandboxes];
+    kubectl(["wait", ...quota, "--for=jsonpath={.status.used.pods}=2", "--timeout=60s"]);
+    expect(kubectl(["get", ...quota, "-o", "jsonpath={.status.hard.pods}"])).toBe("6");
+  });
+
+  it("renews the certificate that is due, and no other Secret, with the rights of the renewal's own ServiceAccount", () => {
+    const secrets = (path: string) =>
+      get("secrets", `{range .items[*]}{.metadata.name} ${path}{"\\n"}{end}`).split("\n");
+    const certificate = () =>
+      new X509Certificate(Buffer.from(get("secret/openshell-server-tls", "{.data.tls\\.crt}"), "base64"));
+    const [uids, versions, issuer] = [
+      secrets("{.metadata.uid}"),
+      secrets("{.metadata.resourceVersion}"),
+      certificate().issuer,
+    ];
+    expect(versions.length).toBeGreaterThan(6);
+    // As its hour makes it, and with one name more, for which the certificate has to be another.
+    const made = ["create", "job", "renew-now", "--from=cronjob/openshell-renew", "-n", namespace];
+    const job = JSON.parse(kubectl([...made, "--dry-run=client", "-o", "json"]));
+    job.spec.template.spec.containers[0].args.push("--dns-name=renewed.example.com");
+    const name = ["job/renew-now", "-n", namespace];
+    using _job = {
+      // The Pod too, of which the uninstall below must find nothing.
+      [Symbol.dispose]: () =>
+        void kubectl(["delete", ...name, "--cascade=foreground", "--ignore-not-found", "--timeout=60s"]),
+    };
+    kubectl(["create", "-f", "-"], JSON.stringify(job));
+    kubectl(["wait", ...name, "--for=condition=Complete", "--timeout=90s"]);
+    expect(certificate().subjectAltName).toContain("DNS:renewed.example.com");
+    expect(certificate().issuer).toBe(issuer);
+    expect(secrets("{.metadata.uid}")).toEqual(uids);
+    const changed = secrets("{.metadata.resourceVersion}").filter((line) => !versions.includes(line));
+    expect(changed.map((line) => line.split(" ")[0])).toEqual(["openshell-server-tls"]);
     expectUntouched();
   });
 
