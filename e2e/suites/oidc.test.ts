@@ -1,10 +1,9 @@
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { networkInterfaces, tmpdir } from "node:os";
+import { readFile, writeFile } from "node:fs/promises";
+import { networkInterfaces } from "node:os";
 import { join } from "node:path";
-import { PassThrough } from "node:stream";
 import { expect, inject, it } from "vitest";
 import { parse } from "yaml";
-import { run } from "../../src/cli/program.ts";
+import { TestUser } from "../../src/cli/_test-gateway.ts";
 import { TestProvider } from "../../src/gateway/identity/oidc/_test-provider.ts";
 import { kubectl } from "../cluster/clients.ts";
 import { GatewayAccess } from "../support/gateway-access.ts";
@@ -31,25 +30,9 @@ it("a gateway installed with the docs' values knows users by a provider with a p
   values.gatewayConfig["openshell.gateway.oidc"].issuer = provider.issuer;
 
   const release = releaseNamed("openshell-oidc");
-  const home = await mkdtemp(join(tmpdir(), "openshell-oidc-suite-"));
-  const openshell = async (line: string, env: Record<string, string> = {}, ...more: string[]) => {
-    let stdout = "";
-    let stderr = "";
-    const terminal = {
-      stdin: Object.assign(new PassThrough(), { isTTY: true }),
-      stdout: new PassThrough().on("data", (chunk) => {
-        stdout += chunk;
-      }),
-      stderr: new PassThrough().on("data", (chunk) => {
-        stderr += chunk;
-      }),
-      env: { HOME: home, ...env },
-      signal: new AbortController().signal,
-    };
-    const code = await run([...line.split(" "), ...more], terminal, "0.1.0");
-    await new Promise((resolve) => setImmediate(resolve));
-    return { code, stdout, stderr };
-  };
+  await using user = await TestUser.create();
+  const openshell = (line: string, env: Record<string, string> = {}, ...more: string[]) =>
+    user.openshell([...line.split(" "), ...more], { env });
   try {
     await kubectl(kubeconfig, ["create", "namespace", release.namespace]);
     const configMap = ["create", "configmap", "oidc-ca", `--from-file=ca.crt=${provider.caPath}`];
@@ -58,7 +41,7 @@ it("a gateway installed with the docs' values knows users by a provider with a p
     await install({ kubeconfig, release, presets, values: { ...values, ...imageValues(inject("gatewayDigest")) } });
     await using gateway = await GatewayAccess.open(kubeconfig, release);
 
-    const ca = join(home, "ca.crt");
+    const ca = join(user.home, "ca.crt");
     await writeFile(ca, gateway.certificate?.ca ?? "");
     const oidc = `--oidc-issuer ${provider.issuer} --oidc-ca ${provider.caPath} --oidc-client-id ann`;
     expect(await openshell(`gateway add g --endpoint ${gateway.endpoint} --ca ${ca} ${oidc}`)).toMatchObject({
@@ -87,6 +70,5 @@ it("a gateway installed with the docs' values knows users by a provider with a p
     expect(await openshell("sandbox delete ends")).toMatchObject({ code: 0 });
   } finally {
     await uninstall(kubeconfig, release);
-    await rm(home, { recursive: true });
   }
 }, 600_000);
