@@ -7,7 +7,7 @@ import type { ClusterProvider } from "../cluster/provider.ts";
 import { selectProvider } from "../cluster/select.ts";
 import "./conformance.ts";
 import { beginRun, endRun, removeLeftovers, takeTurn } from "./leftovers.ts";
-import { handlers, runtimeClass } from "./runtime-class.ts";
+import { suiteClasses } from "./runtime-class.ts";
 
 /**
  * Cluster, images, RuntimeClasses: everything is there already when an earlier run left it, and is left for the next one. The cluster
@@ -36,7 +36,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
 async function prepare(project: TestProject, provider: ClusterProvider, progress: Progress): Promise<void> {
   const kubeconfig = await provider.kubeconfig();
   const images = await loadImages(provider, { note: (line) => progress.note(line) });
-  await applyObjects(kubeconfig, runtimeClasses());
+  await applyObjects(kubeconfig, suiteClasses(provider.name));
 
   const gatewayDigest = images.find((image) => image.name === "gateway")?.digest ?? "";
   project.provide("gatewayDigest", gatewayDigest);
@@ -44,8 +44,4 @@ async function prepare(project: TestProject, provider: ClusterProvider, progress
   project.provide("providerName", provider.name);
   // For the tests beside the code, which take any cluster.
   process.env.OPENSHELL_TEST_KUBECONFIG = kubeconfig;
-}
-
-function runtimeClasses(): object[] {
-  return [runtimeClass("conformance-a", handlers[0]), runtimeClass("conformance-b", handlers[1])];
 }
