@@ -31,6 +31,18 @@ export function needsApi(when: Input<unknown>, kind: string, anyOf: readonly str
   };
 }
 
+const comparisons = { "<": "lt", ">=": "ge" } as const;
+
+/** Compares two durations as Go writes them, such as 1h30m. */
+export function lasts(one: Input<string>, comparison: keyof typeof comparisons, other: Input<string>): Expr<boolean> {
+  return call(comparisons[comparison], ...[one, other].map(endOf));
+}
+
+/** The second in which a duration from one fixed moment ends: what Helm can compare. */
+function endOf(duration: Input<string>): Expr<number> {
+  return call("int64", call("unixEpoch", call("dateModify", duration, call("toDate", "2006", "2000"))));
+}
+
 /** Refuses keys of a map that the chart writes itself: the same key twice is no YAML. */
 export function refuseKeys(
   name: string,

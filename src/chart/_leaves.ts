@@ -52,7 +52,7 @@ const companions: readonly (readonly [start: string, beside: Values, together?: 
   ["ingress", { ingress: { host: "a.example.com", tlsSecretName: "edge-tls" }, ...unauthenticated }],
   ["ingress.passthrough", {}, { ingress: { tlsSecretName: "" } }],
   ["openshiftRoute", { openshiftRoute: { host: "a.example.com" } }],
-  ["certManager.certificateDuration", { certManager: { certificateRenewBefore: "1m" } }],
+  ["certManager.certificateDuration", { certManager: { certificateRenewBefore: "10m" } }],
   ["certManager.serverIssuerRef", { certManager: { serverIssuerRef: { name: "given" } } }],
   [
     "certManager.internalNames",

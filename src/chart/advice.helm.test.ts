@@ -75,6 +75,20 @@ const table: readonly (readonly [start: string, refused: Values, ...advice: read
     ...[{ type: "LoadBalancer" }, { loadBalancerClass: "" }].map(service),
   ],
   [
+    "global.image.registry",
+    { global: { image: { registry: "" } } },
+    { global: { image: { registry: "registry.example.com" } } },
+    Object.fromEntries(
+      ["gateway", "supervisor", "sandboxRuntime"].map((name) => [name, { image: { repository: "r.example.com/x" } }]),
+    ),
+  ],
+  [
+    "serviceMonitor.scrapeTimeout",
+    { serviceMonitor: { enabled, interval: "5s" } },
+    { serviceMonitor: { scrapeTimeout: "5s" } },
+    { serviceMonitor: { interval: "10s" } },
+  ],
+  [
     "serviceMonitor.enabled",
     { serviceMonitor: { enabled }, ...service({ metricsPort: 0 }) },
     service({ metricsPort: 9090 }),
@@ -106,7 +120,13 @@ const table: readonly (readonly [start: string, refused: Values, ...advice: read
     { server: { tls: { certSecretName: "", clientCaSecretName: "" } } },
   ],
   [
-    "pkiInitJob.serverDnsNames",
+    "pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses have no effect while server.tls",
+    { server: { tls: { certSecretName: "a" } }, pkiInitJob: { serverDnsNames: [host] } },
+    { pkiInitJob: { serverDnsNames: [] } },
+    { server: { tls: { certSecretName: "" } } },
+  ],
+  [
+    "pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses have no effect while certManager",
     all(certManager(), { pkiInitJob: { serverDnsNames: [host] } }),
     all(certManager({ serverDnsNames: [host] }), { pkiInitJob: { serverDnsNames: [] } }),
   ],
@@ -115,6 +135,17 @@ const table: readonly (readonly [start: string, refused: Values, ...advice: read
     { certManager: { serverIssuerRef: { name: "given" } } },
     certManager(),
     { certManager: { serverIssuerRef: { name: "" } } },
+  ],
+  [
+    "certManager.certificateDuration",
+    certManager({ certificateDuration: "30m", certificateRenewBefore: "1m" }),
+    certManager({ certificateDuration: "1h", certificateRenewBefore: "5m" }),
+  ],
+  [
+    "server.tls.certSecretName and",
+    all(plain, everyone, { server: { tls: { certSecretName: "a" } } }),
+    withTls,
+    { server: { tls: { certSecretName: "" } } },
   ],
   [
     "certManager.internalNames is false and",
@@ -203,7 +234,7 @@ const table: readonly (readonly [start: string, refused: Values, ...advice: read
   [
     "limitRange.enabled",
     limitRange({}),
-    ...["default", "defaultRequest", "min", "max"].map((part) => limitRange({ [part]: { cpu: "1" } })),
+    ...["default", "defaultRequest", "min", "max"].map((part) => limitRange({ [part]: { cpu: "50m" } })),
   ],
   [
     "resourceQuota.hard bounds limits.cpu",

@@ -1,12 +1,11 @@
 import { Construct } from "constructs";
-import { type ChartGuard, isEmpty, needsApi } from "./_guard.ts";
+import { type ChartGuard, isEmpty, lasts, needsApi } from "./_guard.ts";
 import { values } from "./_values.ts";
 import { effective } from "./gateway-toml.ts";
 import {
   and,
   call,
   choose,
-  type Expr,
   each,
   HelmObject,
   helm,
@@ -25,6 +24,7 @@ const apiVersion = "cert-manager.io/v1";
 const namespace = render(helm.releaseNamespace);
 const labels = objectLabels("pki");
 const { enabled, serverIssuerRef, internalNames, serverDnsNames, serverIpAddresses } = values.certManager;
+const { certificateDuration, certificateRenewBefore } = values.certManager;
 
 interface IssuerRef {
   readonly name: string;
@@ -77,9 +77,12 @@ export const certManagerGuards: readonly ChartGuard[] = [
       "pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses have no effect while certManager.enabled is true, because the hook makes no certificate; move them to certManager.serverDnsNames and certManager.serverIpAddresses",
   },
   {
-    refusedWhen: and(not(enabled), not(isEmpty(serverIssuerRef.name))),
+    refusedWhen: and(
+      not(enabled),
+      not(and(isEmpty(serverIssuerRef.name), isEmpty(serverDnsNames), isEmpty(serverIpAddresses))),
+    ),
     sentence:
-      "certManager.serverIssuerRef.name has no effect while certManager.enabled is false; set certManager.enabled to true, or remove the name",
+      "certManager.serverIssuerRef.name, certManager.serverDnsNames and certManager.serverIpAddresses have no effect while certManager.enabled is false; set certManager.enabled to true, or remove them: more names for the hook's certificate are pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses",
   },
   {
     refusedWhen: and(enabled, not(internalNames), isEmpty(serverDnsNames)),
@@ -92,12 +95,14 @@ export const certManagerGuards: readonly ChartGuard[] = [
       "certManager.internalNames is false, so supervisors would refuse the gateway under its Service's name; set grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig to one of certManager.serverDnsNames",
   },
   {
-    refusedWhen: and(
-      enabled,
-      call("ge", endOf(values.certManager.certificateRenewBefore), endOf(values.certManager.certificateDuration)),
-    ),
+    refusedWhen: and(enabled, lasts(certificateRenewBefore, ">=", certificateDuration)),
     sentence:
       "certManager.certificateRenewBefore is not shorter than certManager.certificateDuration, so a new certificate would be due at once; lower the first, or raise the second",
+  },
+  {
+    refusedWhen: and(enabled, or(lasts(certificateDuration, "<", "1h"), lasts(certificateRenewBefore, "<", "5m"))),
+    sentence:
+      "certManager.certificateDuration is shorter than 1h, or certManager.certificateRenewBefore than 5m, which cert-manager refuses; raise them",
   },
   needsApi(
     enabled,
@@ -106,11 +111,6 @@ export const certManagerGuards: readonly ChartGuard[] = [
     ", which certManager.enabled asks for: install cert-manager, or set certManager.enabled to false",
   ),
 ];
-
-/** The second in which a duration from one fixed moment ends: what Helm can compare. */
-function endOf(duration: Expr<string>): Expr<number> {
-  return call("int64", call("unixEpoch", call("dateModify", duration, call("toDate", "2006", "2000"))));
-}
 
 function grpcEndpoint() {
   return effective<string>("openshell.drivers.kubernetes.grpc_endpoint");
@@ -137,8 +137,8 @@ export class CertManagerPki extends Construct {
     });
     this.issuer("authority-issuer", authority.name, { ca: { secretName: render(names.certManagerCa) } });
     const lifetime = {
-      duration: render(values.certManager.certificateDuration),
-      renewBefore: render(values.certManager.certificateRenewBefore),
+      duration: render(certificateDuration),
+      renewBefore: render(certificateRenewBefore),
     };
     this.certificate("server", names.certManagerServer, {
       issuerRef: {

@@ -390,7 +390,15 @@ describeWithHelm("images", () => {
   it.each([
     [{}, "openshell.local/openshell/gateway:0.1.0"],
     [{ global: { image: { registry: "r.example.com/x/", tag: "1" } } }, "r.example.com/x/openshell/gateway:1"],
-    [{ global: { image: { registry: "" } } }, "openshell/gateway:0.1.0"],
+    [
+      {
+        global: { image: { registry: "" } },
+        gateway: { image: { repository: "own.example.com/gw" } },
+        supervisor: { image: { registry: "own.example.com" } },
+        sandboxRuntime: { image: { repository: "localhost/runtime" } },
+      },
+      "own.example.com/gw:0.1.0",
+    ],
     [{ gateway: { image: { registry: "own.example.com", repository: "gw", tag: "2" } } }, "own.example.com/gw:2"],
     [
       { gateway: { image: { tag: "2", digest: `sha256:${"a".repeat(64)}` } } },
@@ -597,6 +605,14 @@ describeWithHelm("a guard", () => {
     [
       { serviceAccount: { create: false } },
       "serviceAccount.create is false: name the existing ServiceAccount in serviceAccount.name, or the namespace's default would get the gateway's rights",
+    ],
+    [
+      { global: { image: { registry: "" } }, gateway: { image: { repository: "own.example.com/gw" } } },
+      "global.image.registry is empty, so nodes would take OpenShell's images from docker.io, where they are somebody else's; name a registry, or begin each repository with one",
+    ],
+    [
+      { serviceMonitor: { enabled: true, interval: "5s" } },
+      "serviceMonitor.scrapeTimeout is longer than serviceMonitor.interval, so the Prometheus operator would reject the ServiceMonitor; lower the first, or raise the second",
     ],
     [
       { gatewayConfig: { "openshell.gateway.mtls_auth": { enabled: true } }, server: { disableTls: true } },

@@ -7,10 +7,11 @@ import {
   settingsWithReservedKeys,
 } from "../config/index.ts";
 import { ports } from "../manifests/names.ts";
-import { type ChartGuard, isEmpty, needsApi, refuseKeys, refuseNames } from "./_guard.ts";
+import { type ChartGuard, isEmpty, lasts, needsApi, refuseKeys, refuseNames } from "./_guard.ts";
 import { values } from "./_values.ts";
 import { certManagerGuards } from "./cert-manager.ts";
 import { effective } from "./gateway-toml.ts";
+import { imageGuards } from "./images.ts";
 import {
   and,
   type Block,
@@ -91,6 +92,16 @@ export const chartGuards: readonly ChartGuard[] = [
     sentence:
       "serviceMonitor.enabled is true, but service.metricsPort is 0, so there is nothing to scrape; give service.metricsPort a port, or set serviceMonitor.enabled to false",
   },
+  {
+    refusedWhen: and(
+      values.serviceMonitor.enabled,
+      values.serviceMonitor.interval,
+      values.serviceMonitor.scrapeTimeout,
+      lasts(values.serviceMonitor.interval, "<", values.serviceMonitor.scrapeTimeout),
+    ),
+    sentence:
+      "serviceMonitor.scrapeTimeout is longer than serviceMonitor.interval, so the Prometheus operator would reject the ServiceMonitor; lower the first, or raise the second",
+  },
   needsApi(
     true,
     "Sandbox",
@@ -108,6 +119,8 @@ export const chartGuards: readonly ChartGuard[] = [
 const ownLabels = "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by)|helm\\.sh/chart)$";
 const beginsWith = ({ prefixes }: ReservedKeys) =>
   `^(${prefixes.map((prefix) => prefix.replaceAll(".", "\\.")).join("|")})`;
+const podSecurityLabels = "^pod-security\\.kubernetes\\.io/(enforce|warn|audit)$";
+const fromPodSecurity = "comes from sandboxNamespace.podSecurity; set that instead";
 const ownKey = "is written by the chart itself; remove it";
 
 /** Keys and names that the chart or the gateway writes itself. */
@@ -123,15 +136,11 @@ const collisions: Block = [
   ...settingsWithReservedKeys().flatMap(({ key, reserved }) =>
     reserved.map((each) => refuseKeys(`gatewayConfig: ${key}`, effective(key), beginsWith(each), each.remedy)),
   ),
+  refuseKeys("commonLabels", values.commonLabels, podSecurityLabels, fromPodSecurity),
   refuseKeys("persistence.annotations", values.persistence.annotations, "^helm\\.sh/resource-policy$", ownKey),
   refuseKeys("podAnnotations", values.podAnnotations, "^checksum/gateway-config$", ownKey),
   refuseKeys("sandboxNamespace.labels", values.sandboxNamespace.labels, ownLabels, ownKey),
-  refuseKeys(
-    "sandboxNamespace.labels",
-    values.sandboxNamespace.labels,
-    "^pod-security\\.kubernetes\\.io/(enforce|warn|audit)$",
-    "comes from sandboxNamespace.podSecurity; set that instead",
-  ),
+  refuseKeys("sandboxNamespace.labels", values.sandboxNamespace.labels, podSecurityLabels, fromPodSecurity),
   refuseNames(
     "extraEnv",
     values.extraEnv,
@@ -169,7 +178,14 @@ const settingGuards: readonly ChartGuard[] = settingRules.map((rule) => ({
 /** What a rendering can be refused with for its settings. */
 export const settingSentences: readonly string[] = settingGuards.map(({ sentence }) => sentence);
 
-const allGuards = [...chartGuards, ...pkiGuards, ...certManagerGuards, ...routeGuards, ...sandboxGuards];
+const allGuards = [
+  ...chartGuards,
+  ...imageGuards,
+  ...pkiGuards,
+  ...certManagerGuards,
+  ...routeGuards,
+  ...sandboxGuards,
+];
 
 /** What the reference lists. */
 export const guardSentences: readonly string[] = allGuards.map(({ sentence }) => sentence);

@@ -1,11 +1,15 @@
+import { type ChartGuard, isEmpty } from "./_guard.ts";
 import { once, values } from "./_values.ts";
 import {
+  and,
   argument,
   call,
   choose,
   type Expr,
   Helper,
   helm,
+  not,
+  or,
   orElse,
   output,
   type Ref,
@@ -52,6 +56,22 @@ export const images = {
   runtime: ownImage(values.sandboxRuntime.image),
   sandbox: foreignImage(values.sandbox.image),
 } as const;
+
+const namesRegistry = "^([^/]*[.:][^/]*|localhost)/";
+const lacksRegistry = (of: ImageValues) =>
+  and(isEmpty(of.registry), not(call("regexMatch", namesRegistry, of.repository)));
+
+/** What a container runtime takes from a registry that nobody named. */
+export const imageGuards: readonly ChartGuard[] = [
+  {
+    refusedWhen: and(
+      isEmpty(values.global.image.registry),
+      or(...[values.gateway.image, values.supervisor.image, values.sandboxRuntime.image].map(lacksRegistry)),
+    ),
+    sentence:
+      "global.image.registry is empty, so nodes would take OpenShell's images from docker.io, where they are somebody else's; name a registry, or begin each repository with one",
+  },
+];
 
 export function pullPolicy(of: ImageValues): Expr<string> {
   return orElse(of.pullPolicy, values.global.image.pullPolicy);

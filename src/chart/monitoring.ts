@@ -2,6 +2,7 @@ import { Construct } from "constructs";
 import { values } from "./_values.ts";
 import { HelmObject, helm, type Manifest, render } from "./layer/index.ts";
 import { fullname, objectLabels, selectorLabels } from "./names.ts";
+import { unlessEmpty } from "./pods.ts";
 
 /** What this chart writes of a `monitoring.coreos.com/v1` ServiceMonitor. */
 interface ServiceMonitorProps extends Manifest {
@@ -25,7 +26,7 @@ export class GatewayServiceMonitor extends Construct {
       manifest: {
         metadata: { name: render(fullname), namespace, labels: objectLabels("gateway", labels) },
         spec: {
-          endpoints: [{ port: "metrics", interval: render(interval), scrapeTimeout: render(scrapeTimeout) }],
+          endpoints: [{ port: "metrics", interval: unlessEmpty(interval), scrapeTimeout: unlessEmpty(scrapeTimeout) }],
           namespaceSelector: { matchNames: [namespace] },
           selector: { matchLabels: selectorLabels("metrics") },
         },

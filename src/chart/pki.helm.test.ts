@@ -227,7 +227,7 @@ describeWithHelm("cert-manager", () => {
 
 describeWithHelm("a contradiction about certificates and keys", () => {
   const enabled = true;
-  it.each([
+  it.each<[object, string]>([
     [
       { pkiInitJob: { enabled: false } },
       "pkiInitJob.enabled is false, so nothing makes certificates or keys: set it to true, or give server.tls.certSecretName, server.tls.clientCaSecretName, server.jwtSecretName and server.keysSecretName",
@@ -256,9 +256,30 @@ describeWithHelm("a contradiction about certificates and keys", () => {
       { certManager: { enabled }, pkiInitJob: { serverDnsNames: ["a.example.com"] } },
       "pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses have no effect while certManager.enabled is true, because the hook makes no certificate; move them to certManager.serverDnsNames and certManager.serverIpAddresses",
     ],
+    ...[
+      { serverIssuerRef: { name: "a" } },
+      { serverDnsNames: ["a.example.com"] },
+      { serverIpAddresses: ["192.0.2.1"] },
+    ].map((certManager): [object, string] => [
+      { certManager },
+      "certManager.serverIssuerRef.name, certManager.serverDnsNames and certManager.serverIpAddresses have no effect while certManager.enabled is false; set certManager.enabled to true, or remove them: more names for the hook's certificate are pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses",
+    ]),
+    ...[{ certificateDuration: "30m", certificateRenewBefore: "6m" }, { certificateRenewBefore: "4m59s" }].map(
+      (lifetime): [object, string] => [
+        { certManager: { enabled, ...lifetime } },
+        "certManager.certificateDuration is shorter than 1h, or certManager.certificateRenewBefore than 5m, which cert-manager refuses; raise them",
+      ],
+    ),
     [
-      { certManager: { serverIssuerRef: { name: "a" } } },
-      "certManager.serverIssuerRef.name has no effect while certManager.enabled is false; set certManager.enabled to true, or remove the name",
+      {
+        server: { disableTls: true, tls: { certSecretName: "a" } },
+        gatewayConfig: { "openshell.gateway.auth": { allow_unauthenticated_users: true } },
+      },
+      "server.tls.certSecretName and server.tls.clientCaSecretName have no effect while server.disableTls is true; set it to false, or remove the names",
+    ],
+    [
+      { server: { tls: { certSecretName: "a" } }, pkiInitJob: { serverDnsNames: ["a.example.com"] } },
+      "pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses have no effect while server.tls.certSecretName names the certificate; remove them, or the name",
     ],
     [
       { certManager: { enabled, internalNames: false } },

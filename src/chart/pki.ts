@@ -71,6 +71,19 @@ export const pkiGuards: readonly ChartGuard[] = [
       "pkiInitJob.enabled is false, so nothing makes keys: set it to true, or give server.jwtSecretName and server.keysSecretName",
   },
   {
+    refusedWhen: and(values.server.disableTls, or(secrets.serverTls.given, secrets.clientCa.given)),
+    sentence:
+      "server.tls.certSecretName and server.tls.clientCaSecretName have no effect while server.disableTls is true; set it to false, or remove the names",
+  },
+  {
+    refusedWhen: and(
+      secrets.serverTls.given,
+      or(values.pkiInitJob.serverDnsNames, values.pkiInitJob.serverIpAddresses),
+    ),
+    sentence:
+      "pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses have no effect while server.tls.certSecretName names the certificate; remove them, or the name",
+  },
+  {
     refusedWhen: and(not(isEmpty(renewalSchedule)), not(call("regexMatch", schedulePattern, renewalSchedule))),
     sentence:
       'pkiInitJob.renewalSchedule is no schedule of a CronJob: write five fields such as "17 4 * * *", a shorthand such as "@weekly", or "" for none',

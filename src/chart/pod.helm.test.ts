@@ -164,6 +164,10 @@ describeWithHelm("a label or name that the chart writes itself", () => {
       "commonLabels: helm.sh/chart is written by the chart itself; remove it",
     ],
     [
+      { commonLabels: { "pod-security.kubernetes.io/enforce": "privileged" } },
+      "commonLabels: pod-security.kubernetes.io/enforce comes from sandboxNamespace.podSecurity; set that instead",
+    ],
+    [
       { podLabels: { "app.kubernetes.io/name": "x" } },
       "podLabels: app.kubernetes.io/name is written by the chart itself; remove it",
     ],

@@ -258,8 +258,13 @@ readOnlyRootFilesystem: true
 {{- if and (ne $.v.service.type "LoadBalancer") (or $.v.service.loadBalancerClass $.v.service.loadBalancerSourceRanges) -}}
   {{- fail "service.loadBalancerClass and service.loadBalancerSourceRanges need service.type LoadBalancer; set it, or remove them" -}}
 {{- end -}}
-{{- if and $.v.serviceMonitor.enabled (not (gt (int64 $.v.service.metricsPort) 0)) -}}
-  {{- fail "serviceMonitor.enabled is true, but service.metricsPort is 0, so there is nothing to scrape; give service.metricsPort a port, or set serviceMonitor.enabled to false" -}}
+{{- if $.v.serviceMonitor.enabled -}}
+  {{- if not (gt (int64 $.v.service.metricsPort) 0) -}}
+    {{- fail "serviceMonitor.enabled is true, but service.metricsPort is 0, so there is nothing to scrape; give service.metricsPort a port, or set serviceMonitor.enabled to false" -}}
+  {{- end -}}
+  {{- if and $.v.serviceMonitor.interval $.v.serviceMonitor.scrapeTimeout (lt (int64 (unixEpoch (dateModify $.v.serviceMonitor.interval (toDate "2006" "2000")))) (int64 (unixEpoch (dateModify $.v.serviceMonitor.scrapeTimeout (toDate "2006" "2000"))))) -}}
+    {{- fail "serviceMonitor.scrapeTimeout is longer than serviceMonitor.interval, so the Prometheus operator would reject the ServiceMonitor; lower the first, or raise the second" -}}
+  {{- end -}}
 {{- end -}}
 {{- if $.checksApis -}}
   {{- if not (or ($.Capabilities.APIVersions.Has "agents.x-k8s.io/v1beta1/Sandbox") ($.Capabilities.APIVersions.Has "agents.x-k8s.io/v1alpha1/Sandbox")) -}}
@@ -268,6 +273,9 @@ readOnlyRootFilesystem: true
   {{- if and $.v.serviceMonitor.enabled (not ($.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/ServiceMonitor")) -}}
     {{- fail "this cluster does not serve ServiceMonitor of monitoring.coreos.com/v1, which serviceMonitor.enabled asks for: install the Prometheus operator, or set serviceMonitor.enabled to false; or set preflight.enabled to false when the same sync installs it" -}}
   {{- end -}}
+{{- end -}}
+{{- if and (empty $.v.global.image.registry) (or (and (empty $.v.gateway.image.registry) (not (regexMatch "^([^/]*[.:][^/]*|localhost)/" $.v.gateway.image.repository))) (and (empty $.v.supervisor.image.registry) (not (regexMatch "^([^/]*[.:][^/]*|localhost)/" $.v.supervisor.image.repository))) (and (empty $.v.sandboxRuntime.image.registry) (not (regexMatch "^([^/]*[.:][^/]*|localhost)/" $.v.sandboxRuntime.image.repository)))) -}}
+  {{- fail "global.image.registry is empty, so nodes would take OpenShell's images from docker.io, where they are somebody else's; name a registry, or begin each repository with one" -}}
 {{- end -}}
 {{- if not $.v.pkiInitJob.enabled -}}
   {{- if and (not $.v.server.disableTls) (not $.v.certManager.enabled) (or (empty $.v.server.tls.certSecretName) (empty $.v.server.tls.clientCaSecretName)) (or (empty $.v.server.jwtSecretName) (empty $.v.server.keysSecretName)) -}}
@@ -279,6 +287,12 @@ readOnlyRootFilesystem: true
   {{- if or (empty $.v.server.jwtSecretName) (empty $.v.server.keysSecretName) -}}
     {{- fail "pkiInitJob.enabled is false, so nothing makes keys: set it to true, or give server.jwtSecretName and server.keysSecretName" -}}
   {{- end -}}
+{{- end -}}
+{{- if and $.v.server.disableTls (or $.v.server.tls.certSecretName $.v.server.tls.clientCaSecretName) -}}
+  {{- fail "server.tls.certSecretName and server.tls.clientCaSecretName have no effect while server.disableTls is true; set it to false, or remove the names" -}}
+{{- end -}}
+{{- if and $.v.server.tls.certSecretName (or $.v.pkiInitJob.serverDnsNames $.v.pkiInitJob.serverIpAddresses) -}}
+  {{- fail "pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses have no effect while server.tls.certSecretName names the certificate; remove them, or the name" -}}
 {{- end -}}
 {{- if and $.v.pkiInitJob.renewalSchedule (not (regexMatch "^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|([*?]|([0-5]?[0-9])(-([0-5]?[0-9]))?)(/[1-9][0-9]*)?(,([*?]|([0-5]?[0-9])(-([0-5]?[0-9]))?)(/[1-9][0-9]*)?)* +([*?]|([01]?[0-9]|2[0-3])(-([01]?[0-9]|2[0-3]))?)(/[1-9][0-9]*)?(,([*?]|([01]?[0-9]|2[0-3])(-([01]?[0-9]|2[0-3]))?)(/[1-9][0-9]*)?)* +([*?]|(0?[1-9]|[12][0-9]|3[01])(-(0?[1-9]|[12][0-9]|3[01]))?)(/[1-9][0-9]*)?(,([*?]|(0?[1-9]|[12][0-9]|3[01])(-(0?[1-9]|[12][0-9]|3[01]))?)(/[1-9][0-9]*)?)* +([*?]|(0?[1-9]|1[0-2]|[A-Za-z]{3})(-(0?[1-9]|1[0-2]|[A-Za-z]{3}))?)(/[1-9][0-9]*)?(,([*?]|(0?[1-9]|1[0-2]|[A-Za-z]{3})(-(0?[1-9]|1[0-2]|[A-Za-z]{3}))?)(/[1-9][0-9]*)?)* +([*?]|(0?[0-6]|[A-Za-z]{3})(-(0?[0-6]|[A-Za-z]{3}))?)(/[1-9][0-9]*)?(,([*?]|(0?[0-6]|[A-Za-z]{3})(-(0?[0-6]|[A-Za-z]{3}))?)(/[1-9][0-9]*)?)*)$" $.v.pkiInitJob.renewalSchedule)) -}}
   {{- fail "pkiInitJob.renewalSchedule is no schedule of a CronJob: write five fields such as \"17 4 * * *\", a shorthand such as \"@weekly\", or \"\" for none" -}}
@@ -294,8 +308,8 @@ readOnlyRootFilesystem: true
     {{- fail "pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses have no effect while certManager.enabled is true, because the hook makes no certificate; move them to certManager.serverDnsNames and certManager.serverIpAddresses" -}}
   {{- end -}}
 {{- end -}}
-{{- if and (not $.v.certManager.enabled) $.v.certManager.serverIssuerRef.name -}}
-  {{- fail "certManager.serverIssuerRef.name has no effect while certManager.enabled is false; set certManager.enabled to true, or remove the name" -}}
+{{- if and (not $.v.certManager.enabled) (not (and (empty $.v.certManager.serverIssuerRef.name) (empty $.v.certManager.serverDnsNames) (empty $.v.certManager.serverIpAddresses))) -}}
+  {{- fail "certManager.serverIssuerRef.name, certManager.serverDnsNames and certManager.serverIpAddresses have no effect while certManager.enabled is false; set certManager.enabled to true, or remove them: more names for the hook's certificate are pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses" -}}
 {{- end -}}
 {{- if $.v.certManager.enabled -}}
   {{- if and (not $.v.certManager.internalNames) (empty $.v.certManager.serverDnsNames) -}}
@@ -306,6 +320,9 @@ readOnlyRootFilesystem: true
   {{- end -}}
   {{- if ge (int64 (unixEpoch (dateModify $.v.certManager.certificateRenewBefore (toDate "2006" "2000")))) (int64 (unixEpoch (dateModify $.v.certManager.certificateDuration (toDate "2006" "2000")))) -}}
     {{- fail "certManager.certificateRenewBefore is not shorter than certManager.certificateDuration, so a new certificate would be due at once; lower the first, or raise the second" -}}
+  {{- end -}}
+  {{- if or (lt (int64 (unixEpoch (dateModify $.v.certManager.certificateDuration (toDate "2006" "2000")))) (int64 (unixEpoch (dateModify "1h" (toDate "2006" "2000"))))) (lt (int64 (unixEpoch (dateModify $.v.certManager.certificateRenewBefore (toDate "2006" "2000")))) (int64 (unixEpoch (dateModify "5m" (toDate "2006" "2000"))))) -}}
+    {{- fail "certManager.certificateDuration is shorter than 1h, or certManager.certificateRenewBefore than 5m, which cert-manager refuses; raise them" -}}
   {{- end -}}
 {{- end -}}
 {{- if and $.checksApis $.v.certManager.enabled (not ($.Capabilities.APIVersions.Has "cert-manager.io/v1/Certificate")) -}}
@@ -464,6 +481,11 @@ readOnlyRootFilesystem: true
 {{- range $key0, $item0 := $.driver.workload_annotations -}}
   {{- if regexMatch "^(openshell\\.ai/|internal\\.openshell\\.ai/|agents\\.x-k8s\\.io/)" $key0 -}}
     {{- fail (printf "gatewayConfig: openshell.drivers.kubernetes.workload_annotations: %v has a prefix that only OpenShell and Agent Sandbox write; choose another" $key0) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key0, $item0 := $.v.commonLabels -}}
+  {{- if regexMatch "^pod-security\\.kubernetes\\.io/(enforce|warn|audit)$" $key0 -}}
+    {{- fail (printf "commonLabels: %v comes from sandboxNamespace.podSecurity; set that instead" $key0) -}}
   {{- end -}}
 {{- end -}}
 {{- range $key0, $item0 := $.v.persistence.annotations -}}

@@ -88,8 +88,13 @@ export const pkiValues = {
         ),
         serverDnsNames: setting(z.array(z.string()).default([]), "More host names of the server certificate."),
         serverIpAddresses: setting(z.array(z.string()).default([]), "More addresses of the server certificate."),
-        certificateDuration: setting(lifetime().default("2160h"), "How long a certificate is valid."),
-        certificateRenewBefore: setting(lifetime().default("720h"), "How long before its end it is renewed."),
+        certificateDuration: setting(lifetime().default("2160h"), "How long a certificate is valid; 1h or more.", {
+          example: "720h",
+        }),
+        certificateRenewBefore: setting(
+          lifetime().default("720h"),
+          "How long before its end it is renewed; 5m or more.",
+        ),
       })
       .prefault({}),
     "Certificates by cert-manager.",

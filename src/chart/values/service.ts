@@ -2,6 +2,9 @@ import { z } from "zod";
 import { setting } from "../../config/index.ts";
 import { labelMap, nodePort, port, stringMap } from "./_types.ts";
 
+/** As Prometheus and Go both write one. */
+const duration = () => z.string().regex(/^([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$/);
+
 /** How the gateway is reached inside the cluster, and watched. */
 export const serviceValues = {
   service: setting(
@@ -53,8 +56,10 @@ export const serviceValues = {
       .strictObject({
         enabled: setting(z.boolean().default(false), "Make a ServiceMonitor for the Prometheus operator."),
         labels: setting(labelMap(), "More labels, by which a Prometheus selects it."),
-        interval: setting(z.string().default("30s"), "Time between two scrapes."),
-        scrapeTimeout: setting(z.string().default("10s"), "How long a scrape may take."),
+        interval: setting(duration().default("30s"), "Time between two scrapes; empty: the Prometheus' own."),
+        scrapeTimeout: setting(duration().default("10s"), "How long a scrape may take; empty: the Prometheus' own.", {
+          example: "20s",
+        }),
       })
       .prefault({}),
     "Metrics of the gateway.",
