@@ -180,16 +180,16 @@ describeWithHelm("a rendered chart", () => {
         "NetworkPolicy openshell/openshell",
         "PersistentVolumeClaim openshell/openshell-data",
         "Role openshell-sandboxes/openshell-driver",
-        "Role openshell/openshell-pki",
+        "Role openshell/openshell.pki",
         "Role openshell/openshell-renew",
         "RoleBinding openshell-sandboxes/openshell-driver",
-        "RoleBinding openshell/openshell-pki",
+        "RoleBinding openshell/openshell.pki",
         "RoleBinding openshell/openshell-renew",
         "Service openshell/openshell",
         "Service openshell/openshell-metrics",
         "ServiceAccount openshell-sandboxes/openshell-sandbox",
         "ServiceAccount openshell/openshell",
-        "ServiceAccount openshell/openshell-pki",
+        "ServiceAccount openshell/openshell.pki",
         "ServiceAccount openshell/openshell-renew",
         "StatefulSet openshell/openshell",
       ].sort(),
@@ -199,7 +199,7 @@ describeWithHelm("a rendered chart", () => {
   it("has for `helm test` what is gone, but for its Pods, when the test ends", () => {
     const named = objects.filter(isTest).map(({ kind, metadata }) => `${kind} ${metadata.name}`);
     expect(named.sort()).toEqual([
-      "NetworkPolicy openshell-test-fence",
+      "NetworkPolicy openshell.test-fence",
       "Pod openshell-test",
       "Pod openshell-test-fence",
       "Service openshell-test",
@@ -225,7 +225,7 @@ describeWithHelm("a rendered chart", () => {
       containers: [{ args: expect.arrayContaining(["--fenced=openshell-test.openshell.svc:8081"]) }],
     });
     // The fenced Pod may reach the gateway's port, which proves that it is connected at all, and names; nothing else.
-    const [dns, gateway, ...others] = find(objects, "NetworkPolicy", "openshell-test-fence").spec.egress;
+    const [dns, gateway, ...others] = find(objects, "NetworkPolicy", "openshell.test-fence").spec.egress;
     expect(dns).toEqual({
       ports: [53, 5353].flatMap((port) => ["UDP", "TCP"].map((protocol) => ({ port, protocol }))),
     });
@@ -320,8 +320,8 @@ describeWithHelm("a rendered chart", () => {
     expect(bound.sort()).toEqual([
       "ClusterRole/openshell-driver-openshell",
       "Role/openshell-driver",
-      "Role/openshell-pki",
       "Role/openshell-renew",
+      "Role/openshell.pki",
     ]);
   });
 

@@ -23,7 +23,9 @@ const kindsOf = (objects: Rendered[]) => objects.map(({ kind }) => kind);
 describeWithHelm("the PKI hook", () => {
   it("makes the keys before everything else, with rights that end with the hook", () => {
     const objects = render(program);
-    for (const object of objects.filter(({ metadata }) => metadata.name === "openshell-pki")) {
+    const hook = objects.filter(({ metadata }) => /^openshell[-.]pki$/.test(metadata.name));
+    expect(hook).toHaveLength(4);
+    for (const object of hook) {
       expect(object.metadata.annotations, object.kind).toMatchObject({
         "helm.sh/hook": "pre-install,pre-upgrade",
         "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded",
@@ -41,7 +43,7 @@ describeWithHelm("the PKI hook", () => {
       "--dns-name=localhost",
       "--ip-address=127.0.0.1",
     ]);
-    expect(find(objects, "Role", "openshell-pki").rules).toEqual([
+    expect(find(objects, "Role", "openshell.pki").rules).toEqual([
       {
         apiGroups: [""],
         resources: ["secrets"],

@@ -140,7 +140,7 @@ export class PkiHook extends Construct {
       text`${names.pki}-${call<string>("trunc", 8, call("sha256sum", text`${helm.chartVersion} ${toJson(helm.values)}`))}`,
     );
     new Rights(this, "rights", {
-      name: names.pki,
+      name: names.pkiAccount,
       when: hasWork,
       annotations: optional(asHook, hook(-30)),
       mayCreate: true,
@@ -152,7 +152,7 @@ export class PkiHook extends Construct {
       manifest: {
         metadata: { name: render(name), namespace, labels, annotations: optional(asHook, hook(-20)) },
         spec: {
-          ...jobSpec(names.pki),
+          ...jobSpec(names.pkiAccount),
           // One that is an ordinary object stays: a tool that syncs would make it again.
           ttlSecondsAfterFinished: optional(asHook, 300),
         },

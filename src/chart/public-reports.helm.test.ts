@@ -245,6 +245,22 @@ describeWithHelm("hooks", () => {
   });
 });
 
+describeWithHelm("a hook's object, which Helm deletes by its name before it makes it", () => {
+  const isHook = ({ metadata }: Rendered) => metadata.annotations?.["helm.sh/hook"] !== undefined;
+  const keyOf = ({ kind, metadata }: Rendered) => `${kind} ${metadata.namespace}/${metadata.name}`;
+
+  it("has the name of no ordinary object of another release in the namespace (helm/helm#3319)", () => {
+    // The Service is another matter: it cannot have a dot.
+    const hooks = render(program).filter((object) => isHook(object) && object.kind !== "Service");
+    expect(hooks.length).toBeGreaterThan(6);
+    for (const hook of hooks) {
+      const other = { release: hook.metadata.name, values: { sandboxNamespace: { name: "other" } } };
+      const ordinary = sentenceOf(program, other) === undefined ? render(program, other) : [];
+      expect(ordinary.filter((object) => !isHook(object)).map(keyOf)).not.toContain(keyOf(hook));
+    }
+  });
+});
+
 describeWithHelm("text in YAML", () => {
   it("stays text, whatever it looks like (cdk8s-team/cdk8s#325, #2166; cdk8s-core#1850)", () => {
     const looks = [

@@ -190,7 +190,7 @@ export class GatewaySelfTest extends Construct {
       when: values.selfTest.enabled,
       manifest: {
         metadata: {
-          name: render(text`${fullname}-test-fence`),
+          name: render(names.fencePolicy),
           namespace,
           labels: objectLabels("test-fence"),
           annotations: testHook(-10, "before-hook-creation,hook-succeeded,hook-failed"),
