@@ -229,6 +229,14 @@ describe("why a released Pod has no node", () => {
     ["Unschedulable", "0/2 nodes are available: 2 Insufficient memory."],
     ["WaitingForVolume", "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."],
     ["WaitingForVolume", "0/2 nodes are available: 2 node(s) had volume node affinity conflict."],
+    [
+      "WaitingForVolume",
+      "0/2 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity, 1 node(s) were unschedulable.",
+    ],
+    [
+      "Unschedulable",
+      "0/2 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity, 1 node(s) didn't match pod anti-affinity rules.",
+    ],
     ["WaitingForVolume", 'persistentvolumeclaim "workspace-default--blue" not found'],
   ])("%s: %s", (reason, message) => {
     expect(schedulingTrouble("workload", unplaced(message))).toEqual({

@@ -176,9 +176,11 @@ export function schedulingTrouble(role: string, pod: Pod): Trouble | undefined {
     return { reason: "WaitingForScheduler", message: `the scheduler has not placed the ${role} Pod yet` };
   }
   const text = condition.message ?? condition.reason ?? "no reason given";
-  const isVolume = /unbound immediate PersistentVolumeClaims|volume node affinity conflict|persistentvolumeclaim/.test(
-    text,
-  );
+  // Schedulers before and in 1.34 have different words for a volume's node. A Pod that only its peer keeps from the volume's node waits for the peer.
+  const isVolume =
+    /unbound immediate PersistentVolumeClaims|volume node affinity conflict|PersistentVolume's node affinity|persistentvolumeclaim/.test(
+      text,
+    ) && !/anti-affinity rules/.test(text);
   return {
     reason: isVolume ? "WaitingForVolume" : "Unschedulable",
     message: `no node fits the ${role} Pod: ${text}`,
