@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { retry } from "../../src/common/async.ts";
 import type { Live, Pod } from "../../src/kube/index.ts";
 import { Conformance, type NewSandbox, type Pair, tables } from "../support/conformance.ts";
 import { ociRuntimeOf } from "../support/oci-runtime.ts";
@@ -87,11 +88,16 @@ describe("RuntimeClasses of a pair", () => {
     const { text, sandbox } = await failureOf(suite.create({ runtimeClass: "no-such-class" }));
     await using _failed = sandbox;
     expect(text).toMatch(/no-such-class/);
-    expect(performance.now() - started).toBeLessThan(60_000);
+    expect(performance.now() - started).toBeLessThan(5_000);
   });
 
-  it("never give way to an ordinary supervisor: without its class nothing is made, and a pair runs once it is back", async () => {
+  it("never give way to an ordinary supervisor: without its class nothing is made or started, and a pair runs once it is back", async () => {
     const { name } = ofSupervisors.metadata;
+    const isMissing = `RuntimeClass "${name}" does not exist in the cluster`;
+    await using sandbox = await suite.create();
+    await sandbox.ready();
+    await sandbox.stop();
+    await sandbox.until(phase("STOPPED"));
     const refusal = async () => {
       try {
         await using _made = await suite.create();
@@ -101,11 +107,19 @@ describe("RuntimeClasses of a pair", () => {
       }
     };
     await supervisorsClass?.[Symbol.asyncDispose]();
-    await expect.poll(refusal, { timeout: 15_000 }).toContain(`RuntimeClass "${name}" does not exist in the cluster`);
+    await expect.poll(refusal, { timeout: 15_000 }).toContain(isMissing);
+    const { text } = await failureOf(sandbox.start().then(() => sandbox));
+    expect(text).toContain(isMissing);
     expect(suite.pods.list().filter(({ metadata }) => metadata.deletionTimestamp === undefined)).toEqual([]);
     supervisorsClass = await suite.applied(ofSupervisors);
-    await expect.poll(refusal, { timeout: 15_000 }).toBe("none");
-    await using sandbox = await suite.create();
-    await sandbox.ready();
+    // A start fails for as long as the driver has not seen the class.
+    await retry(
+      async () => {
+        await sandbox.start();
+        await sandbox.until(phase("READY", 60_000));
+      },
+      { attempts: 3, initialMs: 1_000 },
+    );
+    expect(classesOf(await suite.pair(sandbox))).toEqual(["conformance-b", name]);
   }, 300_000);
 });
