@@ -18,6 +18,7 @@ const shared = [
   "gateway",
   "driver",
   "toml",
+  "isElsewhere",
   "pkiHasWork",
   "pkiIsRenewed",
   "pkiArgs",

@@ -1,6 +1,7 @@
 import { Construct } from "constructs";
 import { type ChartGuard, isEmpty, lasts, needsApi } from "./_guard.ts";
 import { values } from "./_values.ts";
+import { isService } from "./endpoint.ts";
 import { effective } from "./gateway-toml.ts";
 import {
   and,
@@ -17,7 +18,7 @@ import {
   render,
   text,
 } from "./layer/index.ts";
-import { externalDnsNames, fullname, internalDnsNames, names, objectLabels, serviceHost } from "./names.ts";
+import { externalDnsNames, fullname, internalDnsNames, names, objectLabels } from "./names.ts";
 import { unlessEmpty } from "./pods.ts";
 
 const apiVersion = "cert-manager.io/v1";
@@ -90,7 +91,7 @@ export const certManagerGuards: readonly ChartGuard[] = [
       "certManager.internalNames is false and certManager.serverDnsNames is empty, so the certificate would name nothing; set certManager.internalNames to true, or give certManager.serverDnsNames, and one of them as grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig",
   },
   {
-    refusedWhen: and(enabled, not(internalNames), call("hasPrefix", text`https://${serviceHost}`, grpcEndpoint())),
+    refusedWhen: and(enabled, not(internalNames), isService),
     sentence:
       "certManager.internalNames is false, so supervisors would refuse the gateway under its Service's name; set grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig to one of certManager.serverDnsNames",
   },
@@ -111,10 +112,6 @@ export const certManagerGuards: readonly ChartGuard[] = [
     ", which certManager.enabled asks for: install cert-manager, or set certManager.enabled to false",
   ),
 ];
-
-function grpcEndpoint() {
-  return effective<string>("openshell.drivers.kubernetes.grpc_endpoint");
-}
 
 /**
  * Certificates by cert-manager: an authority of the release's own, the gateway's server certificate, by that authority or by an issuer that

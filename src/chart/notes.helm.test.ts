@@ -30,6 +30,18 @@ const cases = {
     server: { tls: { certSecretName: "edge-tls" } },
     gatewayConfig: { ...oidc, [`${gateway}.mtls_auth`]: { enabled: false } },
   },
+  "authority of users given": { server: { tls: { clientCaSecretName: "corp-ca" } } },
+  "certificate given": { server: { tls: { certSecretName: "public-cert" } } },
+  "another issuer": {
+    certManager: {
+      enabled: true,
+      internalNames: false,
+      serverDnsNames: ["gw.example.com"],
+      serverIssuerRef: { name: "letsencrypt" },
+    },
+    gatewayConfig: { [driver]: { grpc_endpoint: "https://gw.example.com:443" }, ...oidc },
+  },
+  "cert-manager": { certManager: { enabled: true } },
   "OIDC without roles": { gatewayConfig: { [`${gateway}.oidc`]: { issuer, admin_role: "", user_role: "" } } },
   "managed and bounded": {
     limitRange: { enabled: true, max: { memory: "4Gi" } },
@@ -72,6 +84,54 @@ describe.skipIf(helmPrograms.length === 0)("NOTES", () => {
     expect(notesOf("defaults")).toContain("The chart decides, and gatewayConfig cannot change: listen addresses");
     expect(notesOf("defaults")).not.toMatch(/object Object|<no value>|\{\{/);
     expect(warningsOf("defaults")).toEqual([]);
+  });
+
+  const saveAs = (secret: string, key: string, file: string) =>
+    `kubectl -n openshell get secret ${secret} -o jsonpath='{.data.${key.replace(".", "\\.")}}' | base64 -d > ${file}`;
+  const saveAdministrator = (secret: string) => [
+    saveAs(secret, "tls.crt", "admin.crt"),
+    saveAs(secret, "tls.key", "admin.key"),
+  ];
+
+  it("say how to connect where the authority of users is somebody else's", () => {
+    expect(commandsOf("authority of users given")).toEqual([
+      forward(),
+      saveAuthority("openshell-server-tls"),
+      "openshell gateway add local --endpoint https://127.0.0.1:8080 --ca gateway-ca.crt --cert FILE --key FILE",
+      "openshell status",
+    ]);
+    expect(notesOf("authority of users given")).toContain("a certificate that the authority of Secret corp-ca signed");
+  });
+
+  it("take the authority of the gateway from its own Secret where another one signed the administrator's certificate", () => {
+    expect(commandsOf("certificate given")).toEqual([
+      forward(),
+      saveAuthority("public-cert"),
+      ...saveAdministrator("openshell-client-tls"),
+      "openshell gateway add local --endpoint https://127.0.0.1:8080 --ca gateway-ca.crt --cert admin.crt --key admin.key",
+      "openshell status",
+    ]);
+    expect(commandsOf("another issuer").slice(0, 5)).toEqual([
+      saveAuthority("openshell-server-cert"),
+      ...saveAdministrator("openshell-client-cert"),
+      "openshell gateway add openshell --endpoint https://gw.example.com:443 --ca gateway-ca.crt --cert admin.crt --key admin.key",
+      "openshell status",
+    ]);
+    expect(commandsOf("another issuer").at(-1)).toBe("openshell gateway login openshell");
+    expect(notesOf("another issuer")).not.toContain("127.0.0.1");
+  });
+
+  it("name no Secret that nobody makes", () => {
+    const jobs = textsOfMany(program, Object.values(cases), ["pki.yaml"]);
+    const named = Object.keys(cases).map((name, index) => {
+      const text = notesOf(name as keyof typeof cases);
+      const secrets = [...text.matchAll(/(?:get secret |--from-kubernetes openshell\/)(\S+)/g)].map(
+        ([, secret]) => secret,
+      );
+      for (const secret of secrets) expect(jobs[index], `${name}: ${secret}`).not.toContain(`--skip=${secret}"`);
+      return secrets.length;
+    });
+    expect(Math.max(...named)).toBeGreaterThan(2);
   });
 
   it("say how to connect in plain text, with warnings", () => {

@@ -1,7 +1,23 @@
 import { ports } from "../manifests/names.ts";
 import { values } from "./_values.ts";
+import { grpcEndpoint, isElsewhere } from "./endpoint.ts";
 import { effective, gatewayId } from "./gateway-toml.ts";
-import { and, type Block, call, choose, equal, helm, not, notEqual, or, output, when, write } from "./layer/index.ts";
+import {
+  and,
+  type Block,
+  call,
+  choose,
+  type Expr,
+  equal,
+  helm,
+  not,
+  notEqual,
+  or,
+  output,
+  text,
+  when,
+  write,
+} from "./layer/index.ts";
 import { fullname, names, sandboxNamespace, secretName, secrets } from "./names.ts";
 
 const driver = "openshell.drivers.kubernetes";
@@ -18,25 +34,59 @@ const users = {
   userRole: effective<string>(`${gateway}.oidc.user_role`),
 };
 
-/** The administrator's certificate, which the hook or cert-manager made. */
-const fromSecret: Block = [
-  write(" --from-kubernetes "),
-  output(helm.releaseNamespace),
-  write("/"),
-  output(names.clientTlsSecret),
-];
+/** Another authority than the release's own signed the gateway's certificate. */
+const isForeign = or(secrets.serverTls.given, and(values.certManager.enabled, values.certManager.serverIssuerRef.name));
 
-/** For who has no certificate of their own, and so nothing that names the gateway's authority. */
-const saveAuthority: Block = [
-  when(not(isPlain), [
+function saveKey(secret: Expr<string>, key: string, file: string): Block {
+  return [
     write("\n  kubectl -n "),
     output(helm.releaseNamespace),
     write(" get secret "),
-    output(secretName(secrets.serverTls)),
-    write(" -o jsonpath='{.data.ca\\.crt}' | base64 -d > gateway-ca.crt"),
+    output(secret),
+    write(` -o jsonpath='{.data.${key.replaceAll(".", "\\.")}}' | base64 -d > ${file}`),
+  ];
+}
+
+/** For who has no certificate of their own, and so nothing that names the gateway's authority. */
+const saveAuthority: Block = [when(not(isPlain), saveKey(secretName(secrets.serverTls), "ca.crt", "gateway-ca.crt"))];
+const withAuthority = when(not(isPlain), [write(" --ca gateway-ca.crt")]);
+
+/** With the administrator's certificate, which the hook or cert-manager made, or with one of an authority that was given. */
+const withCertificate: Block = [
+  when(
+    secrets.clientCa.given,
+    [...saveAuthority, ...addGateway([withAuthority, write(" --cert FILE --key FILE")])],
+    [
+      when(
+        isForeign,
+        // The Secret's own ca.crt is not who signed the gateway's.
+        [
+          ...saveAuthority,
+          ...saveKey(names.clientTlsSecret, "tls.crt", "admin.crt"),
+          ...saveKey(names.clientTlsSecret, "tls.key", "admin.key"),
+          ...addGateway([withAuthority, write(" --cert admin.crt --key admin.key")]),
+        ],
+        addGateway([
+          write(" --from-kubernetes "),
+          output(helm.releaseNamespace),
+          write("/"),
+          output(names.clientTlsSecret),
+        ]),
+      ),
+    ],
+  ),
+  write("\n  openshell status\n"),
+  when(secrets.clientCa.given, [
+    write("\nFILE: a certificate that the authority of Secret "),
+    output(secrets.clientCa.given),
+    write(" signed, and its key.\n"),
+  ]),
+  when(isForeign, [
+    write(
+      "\nWhere the gateway's certificate comes from an authority that everyone knows, its Secret has no ca.crt: --ca then takes the bundle of your system.\n",
+    ),
   ]),
 ];
-const withAuthority = when(not(isPlain), [write(" --ca gateway-ca.crt")]);
 
 /** NOTES.txt: what was installed, how to connect, and what an operator should know about the values chosen. */
 export const notes: Block = [
@@ -53,19 +103,20 @@ export const notes: Block = [
   ),
   write("; pod_anti_affinity is "),
   output(effective(`${driver}.sandbox_runtime.pod_anti_affinity`)),
-  write(".\n\nConnect from your machine:\n\n  kubectl -n "),
-  output(helm.releaseNamespace),
-  write(" port-forward service/"),
-  output(fullname),
-  // Below 1024 a port of one's own machine is not for everyone.
-  write(` ${ports.gateway}:`),
-  output(values.service.port),
-  write("\n"),
-  when(
-    equal(users.certificates, true),
-    [...addGateway(fromSecret), write("\n  openshell status\n")],
-    [when(users.everyone, [...saveAuthority, ...addGateway([withAuthority]), write("\n  openshell status\n")])],
-  ),
+  write(".\n\nConnect from your machine:\n"),
+  when(not(isElsewhere), [
+    write("\n  kubectl -n "),
+    output(helm.releaseNamespace),
+    write(" port-forward service/"),
+    output(fullname),
+    // Below 1024 a port of one's own machine is not for everyone.
+    write(` ${ports.gateway}:`),
+    output(values.service.port),
+    write("\n"),
+  ]),
+  when(equal(users.certificates, true), withCertificate, [
+    when(users.everyone, [...saveAuthority, ...addGateway([withAuthority]), write("\n  openshell status\n")]),
+  ]),
   when(users.issuer, oidcConnect()),
   when(values.server.disableTls, [
     write(
@@ -107,14 +158,20 @@ export const notes: Block = [
   ),
 ];
 
-/** Adds the gateway under its local address, with more options. */
+/** Adds the gateway, with more options. */
 function addGateway(options: Block): Block {
+  const local = text`${choose(isPlain, "http", "https")}://127.0.0.1:${ports.gateway}`;
   return [
-    write("\n  openshell gateway add local --endpoint "),
-    output(choose(isPlain, "http", "https")),
-    write(`://127.0.0.1:${ports.gateway}`),
+    write("\n  openshell gateway add "),
+    output(nameForUsers()),
+    write(" --endpoint "),
+    output(choose(isElsewhere, grpcEndpoint, local)),
     ...options,
   ];
+}
+
+function nameForUsers(): Expr<string> {
+  return choose(isElsewhere, fullname, "local");
 }
 
 /** What users of the OpenID provider do; an administrator's certificate is nothing for them. */
@@ -125,7 +182,9 @@ function oidcConnect(): Block {
     write(" log in:\n"),
     ...saveAuthority,
     ...addGateway([withAuthority, write(" --oidc-issuer "), output(users.issuer)]),
-    write("\n  openshell gateway login local\n"),
+    write("\n  openshell gateway login "),
+    output(nameForUsers()),
+    write("\n"),
     write(
       "\nAdd --oidc-ca FILE where the provider's authority is not one that everyone knows; no --ca where the gateway's certificate comes from one that is.\n",
     ),

@@ -2,6 +2,7 @@ import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
 import { ports } from "../manifests/names.ts";
 import { once, values } from "./_values.ts";
+import { mayLackInternalNames, verifiedHost } from "./endpoint.ts";
 import { effective, gatewayId } from "./gateway-toml.ts";
 import { gatewayPullPolicy, images } from "./images.ts";
 import {
@@ -14,7 +15,6 @@ import {
   helm,
   not,
   optional,
-  or,
   render,
   text,
   variable,
@@ -37,12 +37,6 @@ const authority = "/etc/openshell-tls/authority";
 const hasTls = not(values.server.disableTls);
 
 const driver = "openshell.drivers.kubernetes";
-/** A certificate that this chart does not make, or makes without them: then what counts is the name that supervisors verify. */
-const mayLackInternalNames = and(
-  hasTls,
-  or(values.server.tls.certSecretName, and(values.certManager.enabled, not(values.certManager.internalNames))),
-);
-const supervisorsName = call<string>("get", call("urlParse", effective<string>(`${driver}.grpc_endpoint`)), "hostname");
 const mode = effective<string>(`${driver}.workspace_mode`);
 const operatorLabel = effective<string>(`${driver}.operator_namespace_label`);
 const operatorFile = effective<string>(`${driver}.operator_namespace_file`);
@@ -126,7 +120,7 @@ export class GatewaySelfTest extends Construct {
                 "selftest",
                 render(text`--endpoint=${serviceHost}:${values.service.port}`),
                 optional(hasTls, "--tls"),
-                optional(mayLackInternalNames, render(text`--server-name=${supervisorsName}`)),
+                optional(mayLackInternalNames, render(text`--server-name=${verifiedHost}`)),
                 optional(hasTls, `--ca=${authority}/ca.crt`),
                 ...args,
               ],

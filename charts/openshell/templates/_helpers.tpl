@@ -944,6 +944,7 @@ readOnlyRootFilesystem: true
     {{- end -}}
   {{- end -}}
   {{- $_ := set $ "toml" $toml -}}
+  {{- $_ := set $ "isElsewhere" (and (not $.v.server.disableTls) (or $.v.server.tls.certSecretName (and $.v.certManager.enabled (not $.v.certManager.internalNames))) (not (hasPrefix (printf "https://%v.%v.svc" $.fullname $.Release.Namespace) $.driver.grpc_endpoint))) -}}
   {{- $_ := set $ "pkiHasWork" (and $.v.pkiInitJob.enabled (or (and (not $.v.server.disableTls) (not $.v.certManager.enabled) (or (empty $.v.server.tls.certSecretName) (empty $.v.server.tls.clientCaSecretName))) (empty $.v.server.jwtSecretName) (empty $.v.server.keysSecretName))) -}}
   {{- $_ := set $ "pkiIsRenewed" (and $.pkiHasWork (not (empty $.v.pkiInitJob.renewalSchedule))) -}}
   {{- $_ := set $ "pkiArgs" (trim (include "openshell.pki.args" $)) -}}
