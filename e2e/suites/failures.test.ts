@@ -1,9 +1,15 @@
 import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { KubeObject } from "../../src/kube/index.ts";
+import { referenceOf } from "../../images/references.ts";
+import type { KubeObject, Live, Pod } from "../../src/kube/index.ts";
+import { openshell } from "../../src/wire/index.ts";
 import { Conformance, randomName } from "../support/conformance.ts";
+import { denying } from "../support/denying-policy.ts";
 import { evict } from "../support/evict.ts";
+import { type FirstSeen, firstSeen } from "../support/first-seen.ts";
+import { objectNames } from "../support/object-names.ts";
 import { failed, failureOf, said } from "../support/outcome.ts";
+import { platformEvent } from "../support/platform-event.ts";
 import { podQuota } from "../support/pod-quota.ts";
 import { runtimeClass } from "../support/runtime-class.ts";
 import { TestSandbox } from "../support/test-sandbox.ts";
@@ -31,8 +37,26 @@ async function timed<T>(work: () => Promise<T>): Promise<readonly [T, number]> {
   return [result, performance.now() - started];
 }
 
-/** What the cluster knows, a sandbox says within these. The machine of a test may be slow; the bound is still far from a timeout. */
+/** A whole call, with what the cluster takes for it. The machine of a test may be slow; the bound is still far from a timeout. */
 const soonMs = 15_000;
+
+/** What the cluster knows, a sandbox says within these. */
+const knownMs = 5_000;
+
+/** Listens for the workload Pod that a sandbox of this name will have. */
+const podSeen = (name: string, what: string, fits: (pod: Live<Pod>) => boolean): FirstSeen =>
+  firstSeen(suite.pods, what, (pod) => pod.metadata.name === `${suite.workspace}--${name}` && fits(pod));
+
+const hasCondition =
+  (of: string, why: string) =>
+  ({ status }: Live<Pod>): boolean =>
+    status?.conditions?.some(({ type, reason: word }) => type === of && word === why) === true;
+
+/** Waits until there is nothing that was not there before. */
+async function nothingNew(before: readonly string[]): Promise<void> {
+  const added = async () => (await objectNames(suite)).filter((name) => !before.includes(name));
+  await expect.poll(added, { timeout: 30_000 }).toEqual([]);
+}
 
 /** A start is refused for as long as the driver has not seen what hindered it go. */
 async function startsAgain(sandbox: TestSandbox): Promise<void> {
@@ -48,18 +72,24 @@ async function startsAgain(sandbox: TestSandbox): Promise<void> {
 describe("a sandbox that cannot run says why, at once", () => {
   it("QuotaExceeded: the supervisor is refused, and the call says it; nothing is left", async () => {
     await using _quota = await podQuota(suite, 0);
-    const [{ text, sandbox }, ms] = await timed(() => failureOf(suite.create()));
-    expect(text).toMatch(/exceeded quota: conformance-pods/);
-    expect(sandbox).toBeUndefined();
-    expect(ms).toBeLessThan(soonMs);
+    const before = await objectNames(suite);
+    const name = randomName();
+    // The second time the name is as free as the first.
+    for (const _ of [1, 2]) {
+      const [{ text, sandbox }, ms] = await timed(() => failureOf(suite.create({ name })));
+      await sandbox?.[Symbol.asyncDispose]();
+      expect(text).toMatch(/exceeded quota: conformance-pods/);
+      expect(sandbox).toBeUndefined();
+      expect(ms).toBeLessThan(soonMs);
+    }
+    await nothingNew(before);
   });
 
   it("QuotaExceeded: only the workload is refused, and a start goes on once there is room", async () => {
     await using quota = await podQuota(suite, suite.pods.list().length + 1);
     await using sandbox = await suite.create();
-    const [seen, ms] = await timed(() => sandbox.until(failed(soonMs)));
+    const seen = await sandbox.until(failed(soonMs));
     expect(said(seen)).toMatch(/PodsAdmitted QuotaExceeded: .*exceeded quota: conformance-pods/);
-    expect(ms).toBeLessThan(soonMs);
     await suite.pods.until("its supervisor to be gone", () => suite.podsOf(sandbox).length === 0);
     await quota[Symbol.asyncDispose]();
     await sandbox.start();
@@ -69,51 +99,90 @@ describe("a sandbox that cannot run says why, at once", () => {
   it("LimitRangeRefused: with the API server's words", async () => {
     const limits = [{ type: "Container", min: { memory: "4Gi" } }];
     await using _range = await suite.applied(inSandboxes("LimitRange", "conformance-minimum", { limits }));
+    const before = await objectNames(suite);
     const [{ text, sandbox }, ms] = await timed(() => failureOf(suite.create()));
     await sandbox?.[Symbol.asyncDispose]();
     expect(text).toMatch(/minimum memory usage per Container is 4Gi/);
     expect(ms).toBeLessThan(soonMs);
+    await nothingNew(before);
   });
 
-  it("Unschedulable: it waits, and says what is missing", async () => {
+  it("AdmissionRefused: in the words of the policy, whether it refuses the workload or, in the call, the supervisor; then nothing is left", async () => {
+    const words = "conformance wants no workload today";
+    await using _workloads = await denying(suite, "workload", words);
+    await using refused = await suite.create();
+    const seen = await refused.until(failed(soonMs));
+    expect(said(seen)).toMatch(
+      /PodsAdmitted AdmissionRefused: the cluster refused the workload Pod: .*ValidatingAdmissionPolicy '(\S+)' with binding '\1' denied request: conformance wants no workload today/,
+    );
+    await suite.pods.until("its supervisor to be gone", () => suite.podsOf(refused).length === 0);
+    await using _supervisors = await denying(suite, "supervisor", "conformance wants no supervisor today");
+    const before = await objectNames(suite);
+    const { text, sandbox } = await failureOf(suite.create());
+    await sandbox?.[Symbol.asyncDispose]();
+    expect(text).toMatch(
+      /the cluster refused the supervisor Pod: .*denied request: conformance wants no supervisor today/,
+    );
+    expect(sandbox).toBeUndefined();
+    await nothingNew(before);
+  });
+
+  it("Unschedulable: it waits, and says what is missing, as does the scheduler's own event", async () => {
+    const name = randomName();
+    using known = podSeen(name, "an unschedulable Pod", hasCondition("PodScheduled", "Unschedulable"));
     await using sandbox = await suite.create({
+      name,
       driverConfig: { pod: { node_selector: { "conformance.openshell.test/pool": "nowhere" } } },
     });
     const seen = await sandbox.until(reason("Unschedulable", soonMs));
+    expect(await known.lag()).toBeLessThan(knownMs);
     expect(said(seen)).toMatch(/Scheduled Unschedulable: no node fits the workload Pod: 0\/\d+ nodes are available/);
     expect(phase("PROVISIONING").test(seen)).toBe(true);
+    expect(await platformEvent(suite, sandbox, "FailedScheduling", /0\/\d+ nodes are available/)).toMatchObject({
+      source: "default-scheduler",
+      type: "Warning",
+      metadata: { kind: "Pod", name: sandbox.resourceName, count: expect.stringMatching(/^[1-9]\d*$/) },
+    });
   });
 
-  it("PullingImage: it waits, and names the image", async () => {
+  it("PullingImage: it waits, and names the image, as does the kubelet's own event", async () => {
     const image = "registry.invalid/conformance/absent:1";
     const name = randomName();
-    await using sandbox = await TestSandbox.create(() => suite.gateway.client, name, { template: { image } });
+    const waits = ({ status }: Live<Pod>) =>
+      [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])].some(({ state }) =>
+        /^(ErrImagePull|ImagePullBackOff)$/.test(state?.waiting?.reason ?? ""),
+      );
+    using known = podSeen(name, "a failed pull", waits);
+    const spec = { template: { image } };
+    await using sandbox = await TestSandbox.create(() => suite.gateway.client, name, spec, suite.workspace);
     const seen = await sandbox.until(reason("PullingImage", 60_000));
+    expect(await known.lag()).toBeLessThan(knownMs);
     expect(said(seen)).toMatch(
       /WorkloadReady PullingImage: container \w+ \(image registry\.invalid\/conformance\/absent:1\)/,
     );
     expect(phase("PROVISIONING").test(seen)).toBe(true);
+    expect(await platformEvent(suite, sandbox, "Failed", /registry\.invalid\/conformance\/absent:1/)).toMatchObject({
+      source: "kubelet",
+      type: "Warning",
+      metadata: { kind: "Pod", name: sandbox.resourceName },
+    });
   });
 
-  it("OutOfMemory: the container is over, says so, and starts again with its files; or only the process that was too big is", async () => {
+  it("OutOfMemory: the container is over, says so, and starts again with its files", async () => {
     await using sandbox = await suite.create({ resources: { limits: { memory: "160Mi" } } });
     await sandbox.ready();
     await sandbox.exec(["sh", "-c", "echo kept > /sandbox/kept.txt; sync"]);
-    const eats = ["awk", 'BEGIN { s = "x"; while (1) s = s s }'];
-    const ended = await sandbox.exec(eats, { noLoginShell: true }).catch(() => undefined);
-    if (ended !== undefined) {
-      // A kernel with cgroup v1 kills the one process, and the workload goes on; with v2 the kubelet has the whole container killed.
-      expect(ended.exitCode).toBe(137);
-      expect(await sandbox.exec(["cat", "/sandbox/kept.txt"])).toMatchObject({ stdout: "kept\n" });
-      return;
-    }
+    // With cgroup v1 the kernel kills one process, the biggest: among many small ones the runtime. With v2 the kubelet has all of them killed.
+    const small = `awk 'BEGIN { s = sprintf("%3000000s", "x"); system("sleep 60") }'`;
+    const many = ["sh", "-c", `i=0; while [ $i -lt 60 ]; do ${small} & i=$((i+1)); done; wait`];
+    const eating = sandbox.exec(many, { noLoginShell: true }).catch(() => undefined);
     const seen = await sandbox.until(failed());
+    await eating;
     expect(said(seen)).toMatch(/WorkloadReady OutOfMemory: container agent exceeded its memory limit/);
     await suite.pods.until("both Pods to be gone", () => suite.podsOf(sandbox).length === 0, { deadlineMs: 60_000 });
-    await sandbox.start();
-    await sandbox.ready();
+    await startsAgain(sandbox);
     expect(await sandbox.exec(["cat", "/sandbox/kept.txt"])).toMatchObject({ stdout: "kept\n" });
-  });
+  }, 300_000);
 
   it("RuntimeClassNotFound: a start is refused while the class is gone, leaves no Pod, and works once it is back", async () => {
     const name = `conformance-${randomBytes(3).toString("hex")}`;
@@ -136,18 +205,27 @@ describe("a sandbox that cannot run says why, at once", () => {
 });
 
 describe("a sandbox that runs is ended, by name, when", () => {
-  it("somebody adds a container to its workload (ForeignContainer)", async () => {
+  it("somebody adds a container to its workload (ForeignContainer); and a start, when its volume was deleted (WorkspaceLost)", async () => {
     await using sandbox = await suite.create();
     await sandbox.ready();
     const { workload } = await suite.pair(sandbox);
     const securityContext = workload.spec?.containers[0]?.securityContext ?? {};
     const ephemeral = { name: "debugger", image: "openshell.local/pause:dev", securityContext };
     const patch = JSON.stringify({ spec: { ephemeralContainers: [ephemeral] } });
+    using known = podSeen(sandbox.name, "the container", ({ spec }) => (spec?.ephemeralContainers ?? []).length > 0);
     const where = ["-n", workload.metadata.namespace ?? "", "pod", workload.metadata.name];
     await suite.kubectl(["patch", "--subresource=ephemeralcontainers", "--type=strategic", "-p", patch, ...where]);
     const seen = await sandbox.until(failed(soonMs));
+    expect(await known.lag()).toBeLessThan(knownMs);
     expect(said(seen)).toMatch(/PodsAdmitted ForeignContainer: ephemeral container debugger/);
-  });
+
+    const [claim] = (workload.spec?.volumes ?? []).flatMap((one) => one.persistentVolumeClaim?.claimName ?? []);
+    await suite.kubectl(["-n", suite.release.sandboxNamespace, "delete", "pvc", claim ?? "none", "--timeout=60s"]);
+    await sandbox.start();
+    await sandbox.until(reason("WorkspaceLost"));
+    const lost = await sandbox.until(failed(soonMs));
+    expect(said(lost)).toMatch(/WorkloadReady WorkspaceLost: \S/);
+  }, 300_000);
 
   it("somebody's NetworkPolicy opens its fence (ForeignNetworkPolicy), and starts again without it", async () => {
     await using sandbox = await suite.create();
@@ -163,13 +241,40 @@ describe("a sandbox that runs is ended, by name, when", () => {
     await startsAgain(sandbox);
   });
 
-  it("its workload is evicted (Evicted)", async () => {
+  it("its workload is evicted (Evicted), and starts again with its files", async () => {
     await using sandbox = await suite.create();
     await sandbox.ready();
+    await sandbox.exec(["sh", "-c", "echo kept > /sandbox/kept.txt; sync"]);
+    using known = podSeen(sandbox.name, "an eviction", hasCondition("DisruptionTarget", "EvictionByEvictionAPI"));
     await evict(suite, (await suite.pair(sandbox)).workload);
     const seen = await sandbox.until(failed(soonMs));
+    expect(await known.lag()).toBeLessThan(knownMs);
     expect(said(seen)).toMatch(
       /WorkloadReady Evicted: the workload Pod \(node \S+\) was evicted through the eviction API/,
     );
+    await startsAgain(sandbox);
+    expect(await sandbox.exec(["cat", "/sandbox/kept.txt"])).toMatchObject({ stdout: "kept\n" });
+  }, 300_000);
+});
+
+describe("a sandbox that runs is not ended when", () => {
+  it("its main process ends again and again and is to be restarted: it stays READY, and counts", async () => {
+    const spec = {
+      template: { image: referenceOf("busybox") },
+      command: ["sh", "-c", "echo started >> /sandbox/starts; exit 3"],
+      restartPolicy: openshell.SandboxRestartPolicy.ALWAYS,
+    };
+    await using sandbox = await TestSandbox.create(() => suite.gateway.client, randomName(), spec, suite.workspace);
+    await sandbox.ready();
+    const restarts = (least: number) => ({
+      what: `${least} restarts`,
+      withinMs: 60_000,
+      test: ({ status }: openshell.Sandbox) => (status?.restartCount ?? 0) >= least,
+    });
+    const once = await sandbox.until(restarts(1));
+    const seen = await sandbox.until(restarts((once.status?.restartCount ?? 0) + 1));
+    expect(phase("READY").test(seen)).toBe(true);
+    const { stdout } = await sandbox.exec(["cat", "/sandbox/starts"]);
+    expect(stdout.trim().split("\n").length).toBeGreaterThanOrEqual(seen.status?.restartCount ?? 0);
   });
 });

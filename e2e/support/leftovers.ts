@@ -20,6 +20,8 @@ const ownName = /\/conformance(-[0-9a-f]{6,8}|-[ab]|-openshell[\w-]*|\.openshell
 const clusterKinds = [
   "mutatingadmissionpolicybindings",
   "mutatingadmissionpolicies",
+  "validatingadmissionpolicybindings",
+  "validatingadmissionpolicies",
   "runtimeclasses",
   "priorityclasses",
   "namespaces",
