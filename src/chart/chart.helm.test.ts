@@ -328,15 +328,18 @@ describeWithHelm("a rendered chart", () => {
   it.each([
     ["managed", { managed_namespaces: { pod_security: "baseline" } }],
     ["operator", { operator_namespace_label: "team" }],
+    ["operator", { operator_namespace_file: "/etc/workspaces/namespaces.json" }],
   ] as const)(
-    "grants in workspace_mode %s what that mode needs, and the rest only where it is bound",
+    "grants in workspace_mode %s with %j what that mode needs, and the rest only where it is bound",
     (mode, settings) => {
       const objects = rightsOf({ workspace_mode: mode, ...settings });
       const [role, bound] = ["openshell-driver-openshell", "openshell-workspace-blue"].map((name) =>
         find(objects, "ClusterRole", name),
       );
-      expect(printed(role?.rules)).toEqual(wanted([...clusterPermissions, ...workspaceModePermissions[mode]]));
-      expect(printed(bound?.rules)).toEqual(wanted(workspaceNamespacePermissions));
+      const isFileRead = "operator_namespace_file" in settings;
+      const ofMode = isFileRead ? [] : workspaceModePermissions[mode];
+      expect(printed(role?.rules)).toEqual(wanted([...clusterPermissions, ...ofMode]));
+      expect(printed(bound?.rules)).toEqual(wanted(workspaceNamespacePermissions[mode]));
       expect(objects.filter(({ roleRef }) => roleRef?.name === "openshell-workspace-blue")).toEqual([]);
       const policies = objects.filter(({ kind }) => kind === "ValidatingAdmissionPolicy");
       const username = "system:serviceaccount:openshell:openshell";

@@ -2,10 +2,11 @@ import { labelRules } from "../manifests/labels.ts";
 import { workspaceRoleName } from "../manifests/names.ts";
 import {
   clusterPermissions,
+  managedNamespaceExtras,
+  operatorNamespacePermissions,
   type Permission,
   sandboxNamespacePermissions,
   workspaceModePermissions,
-  workspaceNamespacePermissions,
 } from "../manifests/permissions.ts";
 
 /** docs/reference/cluster.md: what the gateway may do in a cluster, and the labels by which its objects are found. */
@@ -33,13 +34,17 @@ export function clusterReference(): string {
     "",
     ...rights(workspaceModePermissions.managed),
     "",
-    'With `workspace_mode = "operator"` also:',
+    'With `workspace_mode = "operator"` and `operator_namespace_label` also:',
     "",
     ...rights(workspaceModePermissions.operator),
     "",
     `In either of these two, the ClusterRole \`${workspaceRoleName("<id>")}\` is bound in each namespace of a workspace, and nowhere else:`,
     "",
-    ...rights(workspaceNamespacePermissions),
+    ...rights(operatorNamespacePermissions),
+    "",
+    'With `workspace_mode = "managed"` it has this row too:',
+    "",
+    ...rights(managedNamespaceExtras),
     "",
     "## Policies of yours",
     "",

@@ -4,10 +4,11 @@ import { managedNamespacesPolicySpec } from "../manifests/managed-namespaces-pol
 import { workspaceRoleName } from "../manifests/names.ts";
 import {
   clusterPermissions,
+  managedNamespaceExtras,
+  operatorNamespacePermissions,
   type Permission,
   sandboxNamespacePermissions,
   workspaceModePermissions,
-  workspaceNamespacePermissions,
 } from "../manifests/permissions.ts";
 import type { AdmissionPolicyBindingProps, AdmissionPolicyProps } from "./_admission-policy.ts";
 import { values } from "./_values.ts";
@@ -19,6 +20,7 @@ const labels = objectLabels("gateway");
 const apiGroup = "rbac.authorization.k8s.io";
 const apiVersion = `${apiGroup}/v1`;
 const mode = effective<string>("openshell.drivers.kubernetes.workspace_mode");
+const operatorLabel = effective<string>("openshell.drivers.kubernetes.operator_namespace_label");
 const create = values.rbac.create;
 
 /** Each stands for what only a rendering knows, where src/manifests puts names together; no name contains one. */
@@ -63,7 +65,10 @@ export class WorkspaceRights extends Construct {
       when: and(create, notEqual(mode, "shared")),
       manifest: {
         metadata: { name: filled(workspaceRoleName(idPlaceholder)), labels },
-        rules: rules(workspaceNamespacePermissions),
+        rules: [
+          ...rules(operatorNamespacePermissions),
+          ...rules(managedNamespaceExtras).map((rule) => optional(equal(mode, "managed"), rule)),
+        ],
       },
     });
     const admission = "admissionregistration.k8s.io/v1";
@@ -119,9 +124,9 @@ export class DriverRights extends Construct {
         metadata: clusterMetadata,
         rules: [
           ...rules(clusterPermissions),
-          ...(["managed", "operator"] as const).flatMap((each) =>
-            rules(workspaceModePermissions[each]).map((rule) => optional(equal(mode, each), rule)),
-          ),
+          ...rules(workspaceModePermissions.managed).map((rule) => optional(equal(mode, "managed"), rule)),
+          // A list in a file needs no watch of the cluster's namespaces.
+          ...rules(workspaceModePermissions.operator).map((rule) => optional(operatorLabel, rule)),
         ],
       },
     });

@@ -2,10 +2,11 @@ import { deadline } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { isForbidden, namespaces, serviceAccounts } from "../kube/index.ts";
 import { workspaceRoleName } from "../manifests/index.ts";
+import { operatorNamespacePermissions } from "../manifests/permissions.ts";
 import { type AllowedNamespaces, LabelledNamespaces, NamespacesFromFile } from "./allowed-namespaces.ts";
 import { PatientFollow } from "./patient-follow.ts";
 import type { NamespaceFacts } from "./request.ts";
-import { deniedRights, operatorNamespacePermissions } from "./self-review.ts";
+import { deniedRights } from "./self-review.ts";
 import { factsOfNamespace, listed, type Workspaces, type WorkspacesOptions } from "./workspaces.ts";
 
 const readyWithinMs = 20_000;

@@ -143,7 +143,9 @@ describe("the review of the cluster", () => {
     expect(lines(asked).sort()).toEqual(
       [
         ...wanted([...clusterPermissions, ...workspaceModePermissions.managed], "*"),
-        ...["openshell-blue-a", "openshell-blue-b"].flatMap((name) => wanted(workspaceNamespacePermissions, name)),
+        ...["openshell-blue-a", "openshell-blue-b"].flatMap((name) =>
+          wanted(workspaceNamespacePermissions.managed, name),
+        ),
       ].sort(),
     );
     expect(findings.map(({ what }) => what)).toEqual(
@@ -190,6 +192,7 @@ describe("the review of the cluster", () => {
       // The driver leaves out what can be no workspace's name.
       const inNamespaces = lines(asked).map((line) => line.split(" ")[0]);
       expect([...new Set(inNamespaces)].sort()).toEqual(["*", "team-c"]);
+      expect(lines(asked).filter((line) => /^\* \w+ \/namespaces /.test(line))).toEqual([]);
       writeFileSync(file, "[]");
       expect((await reviewCluster(operator)).at(-1)).toEqual({ what: `no namespace is a workspace yet (${file})` });
     } finally {

@@ -47,13 +47,6 @@ export interface SelfReviewOptions {
 
 type ReviewClient = Pick<KubeClient, "apiVersionsOf" | "review" | "list">;
 
-/**
- * What an operator's namespace has to give. That its ServiceAccount may be made is a managed namespace's matter: here it is only looked for.
- */
-export const operatorNamespacePermissions: readonly Permission[] = workspaceNamespacePermissions.map((permission) =>
-  permission.resources.includes("serviceaccounts") ? { ...permission, verbs: ["get"] } : permission,
-);
-
 interface AccessReview extends KubeObject {
   readonly spec: {
     readonly resourceAttributes: {
@@ -95,7 +88,8 @@ export async function reviewCluster(options: SelfReviewOptions): Promise<Finding
 }
 
 async function review(client: ReviewClient, options: SelfReviewOptions): Promise<Finding[]> {
-  const { gatewayId, workspaceMode = "shared" } = options;
+  const { gatewayId, workspaceMode = "shared", operatorNamespaceFile = "" } = options;
+  const isFileRead = workspaceMode === "operator" && operatorNamespaceFile !== "";
   const call = options.signal === undefined ? {} : { signal: options.signal };
   const served = await client.apiVersionsOf(agentSandboxGroup, call);
   const version = agentSandboxVersions.find((one) => served.includes(one));
@@ -110,7 +104,7 @@ async function review(client: ReviewClient, options: SelfReviewOptions): Promise
   const rights = [
     ...rightsIn(sandboxNamespacePermissions, gatewayId, options.namespace),
     ...rightsIn(clusterPermissions, gatewayId),
-    ...rightsIn(workspaceModePermissions[workspaceMode], gatewayId),
+    ...rightsIn(isFileRead ? [] : workspaceModePermissions[workspaceMode], gatewayId),
   ];
   return findings.concat(
     await Promise.all(
@@ -133,7 +127,7 @@ async function reviewWorkspaces(
   call: Call,
 ): Promise<Finding[]> {
   const { gatewayId } = options;
-  const table = mode === "managed" ? workspaceNamespacePermissions : operatorNamespacePermissions;
+  const table = workspaceNamespacePermissions[mode];
   const { names, from } = await workspaceNamespaces(client, mode, options, call);
   if (names.length === 0) return [{ what: `no namespace is a workspace yet (${from})` }];
   const findings: Finding[] = [];

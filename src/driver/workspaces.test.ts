@@ -206,7 +206,7 @@ describe("a managed workspace", () => {
     await during(client.deleteWorkspace({ workspace: "team-a" }));
     const granted = [
       ...sandboxNamespacePermissions,
-      ...workspaceNamespacePermissions,
+      ...workspaceNamespacePermissions.managed,
       ...clusterPermissions,
       ...workspaceModePermissions.managed,
     ];

@@ -88,19 +88,35 @@ export const sandboxNamespacePermissions: readonly Permission[] = [
   },
 ];
 
-/**
- * In each namespace of a workspace, where workspaces have namespaces of their own: one ClusterRole, named by `workspaceRoleName`, that is
- * bound in each of them and reaches nothing else.
- */
-export const workspaceNamespacePermissions: readonly Permission[] = [
+/** In a namespace that an operator has given to a workspace. */
+export const operatorNamespacePermissions: readonly Permission[] = [
   ...sandboxNamespacePermissions.filter(({ group }) => group !== "coordination.k8s.io"),
   {
     group: "",
     resources: ["serviceaccounts"],
-    verbs: ["get", "create"],
-    why: "the Pods of a pair run under service_account_name: made in a managed namespace, looked for in an operator's",
+    verbs: ["get"],
+    why: "the Pods of a pair run under service_account_name, which has to be there",
   },
 ];
+
+/** In a namespace that the gateway made for a workspace, on top of what it may do in an operator's. */
+export const managedNamespaceExtras: readonly Permission[] = [
+  {
+    group: "",
+    resources: ["serviceaccounts"],
+    verbs: ["create"],
+    why: "the ServiceAccount is made with the namespace",
+  },
+];
+
+/**
+ * In each namespace of a workspace, where workspaces have namespaces of their own: one ClusterRole, named by `workspaceRoleName`, that is
+ * bound in each of them and reaches nothing else.
+ */
+export const workspaceNamespacePermissions: Readonly<Record<"managed" | "operator", readonly Permission[]>> = {
+  managed: [...operatorNamespacePermissions, ...managedNamespaceExtras],
+  operator: operatorNamespacePermissions,
+};
 
 /** In the whole cluster, on top of the others, by `workspace_mode`. */
 export const workspaceModePermissions: Readonly<Record<KubernetesSettings["workspace_mode"], readonly Permission[]>> = {
@@ -131,7 +147,7 @@ export const workspaceModePermissions: Readonly<Record<KubernetesSettings["works
       group: "",
       resources: ["namespaces"],
       verbs: ["list", "watch"],
-      why: "operators say by a label which namespaces are workspaces",
+      why: "operators say by operator_namespace_label which namespaces are workspaces; a file needs no right",
     },
   ],
 };

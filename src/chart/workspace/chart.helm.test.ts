@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it, vi } from "vitest";
 import { parse } from "yaml";
-import { workspaceNamespacePermissions } from "../../manifests/permissions.ts";
+import { operatorNamespacePermissions } from "../../manifests/permissions.ts";
 import { find, helm, helmPrograms, refusal, render, repository, sentenceOf } from "../_helm.ts";
 import { synthesizeWorkspace } from "./chart.ts";
 import { usedWorkspaceValues, workspaceDefaults } from "./values.ts";
@@ -46,7 +46,7 @@ describeWithHelm("what a workspace's namespace gets", () => {
     const gateway = render(program);
     const mode = { workspace_mode: "operator", operator_namespace_label: "team" };
     const made = render(program, { values: { gatewayConfig: { "openshell.drivers.kubernetes": mode } } });
-    expect(find(made, "ClusterRole", roleRef.name).rules).toHaveLength(workspaceNamespacePermissions.length);
+    expect(find(made, "ClusterRole", roleRef.name).rules).toHaveLength(operatorNamespacePermissions.length);
     expect(subjects).toEqual([
       {
         kind: "ServiceAccount",
@@ -67,7 +67,7 @@ describeWithHelm("what a workspace's namespace gets", () => {
     const objects = of(values);
     const role = find(objects, "Role");
     expect(role.rules).toEqual(
-      workspaceNamespacePermissions.map(({ group, resources, verbs, names }) => ({
+      operatorNamespacePermissions.map(({ group, resources, verbs, names }) => ({
         apiGroups: [group],
         resources,
         verbs,

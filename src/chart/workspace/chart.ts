@@ -4,7 +4,7 @@ import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
 import packageJson from "../../../package.json" with { type: "json" };
 import { workspaceBindingName, workspaceRoleName } from "../../manifests/names.ts";
-import { workspaceNamespacePermissions } from "../../manifests/permissions.ts";
+import { operatorNamespacePermissions } from "../../manifests/permissions.ts";
 import { boundsGuards, SandboxBounds } from "../bounds.ts";
 import {
   and,
@@ -76,7 +76,7 @@ class GatewayRights extends Construct {
       when: and(create, ownRole),
       manifest: {
         metadata: { name, namespace, labels },
-        rules: workspaceNamespacePermissions.map(({ group, resources, verbs, names }) => ({
+        rules: operatorNamespacePermissions.map(({ group, resources, verbs, names }) => ({
           apiGroups: [group],
           resources: [...resources],
           ...(names === undefined ? {} : { resourceNames: names(placeholder).map(withGatewayId) }),
