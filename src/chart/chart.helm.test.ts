@@ -351,6 +351,27 @@ describeWithHelm("a rendered chart", () => {
     },
   );
 
+  it.each([
+    {},
+    { workspace_mode: "managed", gateway_id: "" },
+    { workspace_mode: "operator", gateway_id: "", operator_namespace_label: "team" },
+  ])("shares no object of the cluster with a release of its name in another namespace, in %j", (settings) => {
+    const ofCluster = (namespace: string) => {
+      // As the help of gateway_id says.
+      const driver = { ...settings, ...("gateway_id" in settings ? { gateway_id: namespace } : {}) };
+      const values = {
+        admissionPolicy: { enabled: true },
+        gatewayConfig: { "openshell.drivers.kubernetes": driver },
+      };
+      return render(program, { namespace, values })
+        .filter(({ metadata }) => metadata.namespace === undefined)
+        .map(({ kind, metadata }) => `${kind} ${metadata.name}`);
+    };
+    const prod = ofCluster("prod");
+    expect(prod.length).toBeGreaterThan(4);
+    expect(ofCluster("dev").filter((name) => prod.includes(name))).toEqual([]);
+  });
+
   it("rolls the gateway when a setting changes, and only then", () => {
     const checksum = (values: unknown) =>
       find(render(program, { presets: ["conformance"], values }), "StatefulSet").spec.template.metadata.annotations[

@@ -166,7 +166,9 @@ describe.skipIf(helmPrograms.length === 0)("NOTES", () => {
   });
 
   it("say where sandboxes run when workspaces have namespaces, and what is risky", () => {
-    expect(notesOf("managed")).toContain("Each workspace has a namespace of its own: workspace_mode is managed");
+    expect(notesOf("managed")).toContain(
+      "Each workspace has a namespace of its own: workspace_mode is managed, in which no other gateway of the cluster may have that gateway_id;",
+    );
     const covers = "resourceQuota, limitRange and admissionPolicy cover namespace openshell-sandboxes only";
     expect(notesOf("managed and bounded")).toContain(covers);
     for (const name of ["managed", "bounded"] as const) expect(notesOf(name)).not.toContain("admissionPolicy cover");

@@ -99,7 +99,11 @@ export const notes: Block = [
   when(
     equal(mode, "shared"),
     [write("\n\n  Sandboxes run in namespace "), output(sandboxNamespace)],
-    [write("\n\n  Each workspace has a namespace of its own: workspace_mode is "), output(mode)],
+    [
+      write("\n\n  Each workspace has a namespace of its own: workspace_mode is "),
+      output(mode),
+      write(", in which no other gateway of the cluster may have that gateway_id"),
+    ],
   ),
   write("; pod_anti_affinity is "),
   output(effective(`${driver}.sandbox_runtime.pod_anti_affinity`)),

@@ -187,7 +187,7 @@ export const kubernetesSchema = z
     ),
     gateway_id: setting(
       dnsLabelName(33).default("openshell"),
-      "Marks what belongs to this gateway. Two gateways that share a namespace, or a cluster in workspace_mode managed, need different ids; a changed id loses sight of existing sandboxes.",
+      "Marks what belongs to this gateway. Two gateways that share a namespace, or a cluster in workspace_mode managed or operator, need different ids; a changed id loses sight of existing sandboxes.",
       { applies: "gateway-start" },
     ),
     service_account_name: setting(
