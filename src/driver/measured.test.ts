@@ -44,6 +44,24 @@ describe("what a driver tells of its work", () => {
     expect(supervisor().metadata.uid).not.toBe(first.metadata.uid);
   });
 
+  test("is what was seen of one whose Pod is gone by the time that the next may come", async () => {
+    const { cluster, told, quiet, supervisor } = await measured();
+    cluster.forget("pods", supervisor());
+    await settled(cluster, () => supervisor()?.status?.phase === "Running");
+    await quiet();
+    const second = supervisor();
+    const metadata = { ...second.metadata, deletionTimestamp: new Date().toISOString() };
+    const status = { ...second.status, ...disrupted("EvictionByEvictionAPI") };
+    const evicted: Live<Pod> = { ...second, metadata, status };
+    cluster.place("pods", evicted);
+    await quiet();
+    // Its successor is held back by its age, as long as it is there.
+    expect(told.losses).toEqual(["deleted"]);
+    cluster.forget("pods", supervisor());
+    await settled(cluster, () => told.losses.length === 2);
+    expect(told.losses).toEqual(["deleted", "evicted"]);
+  });
+
   test("is no replacement where the whole pair is made anew", async () => {
     const { cluster, told, quiet, supervisor } = await measured();
     const workload = cluster.all<Pod>("pods").find(({ metadata }) => metadata.uid !== supervisor().metadata.uid);

@@ -3,7 +3,7 @@ import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import type { Deferred } from "../common/async.ts";
 import { type ErrorCode, OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
-import { WorkQueue } from "../kube/index.ts";
+import { type Live, type Pod, WorkQueue } from "../kube/index.ts";
 import { labels, sandboxResourceName } from "../manifests/index.ts";
 import { compute } from "../wire/index.ts";
 import { type Action, type RefusedReplacement, type Request, sessionKey } from "./action.ts";
@@ -32,6 +32,8 @@ interface Memory {
   readonly missingSecrets: Set<string>;
   readonly images: Map<string, string>;
   refusedReplacement: RefusedReplacement | undefined;
+  /** Supervisors that last said why they end. The next one may come when nothing is left of them. */
+  troubled: readonly Live<Pod>[];
   readonly changedAt: Map<string, { readonly text: string; readonly at: Date }>;
 }
 
@@ -198,6 +200,8 @@ export class Reconciler {
       const observed = view.observe(sandboxId);
       this.#settle(observed, memory);
       keepToLivingPods(memory, observed);
+      const troubled = observed.supervisors.filter((pod) => lossOf(pod) !== "deleted");
+      if (troubled.length > 0) memory.troubled = troubled;
       const { actions, againAfterMs } = plan(observed, { gatewayId, ...memory });
       if (actions.length === 0) {
         this.publish(sandboxId);
@@ -213,7 +217,7 @@ export class Reconciler {
       const failures = outcomes.map((outcome) => (outcome.status === "fulfilled" ? outcome.value : undefined));
       actions.forEach((action, index) => {
         const isDone = outcomes[index]?.status === "fulfilled" && failures[index] === undefined;
-        if (isDone) this.#tellReplacement(action, observed);
+        if (isDone) this.#tellReplacement(action, observed, memory);
         if (isDone && action.do === "write-secret") memory.missingSecrets.delete(action.pod.metadata.uid);
         if (isDone && sessionOf(action, observed) !== undefined) memory.refusedReplacement = undefined;
       });
@@ -265,10 +269,10 @@ export class Reconciler {
     return true;
   }
 
-  #tellReplacement(action: Action, observed: Observed): void {
+  #tellReplacement(action: Action, observed: Observed, { troubled }: Memory): void {
     const former = replacedRecord(action, observed);
     if (former === undefined) return;
-    const lost = supervisorOf(observed, former);
+    const lost = supervisorOf({ ...observed, supervisors: [...observed.supervisors, ...troubled] }, former);
     const cause = lossOf(lost);
     this.#options.onReplacement?.(cause);
     // Its Pod goes, and with it all that else says why.
@@ -365,6 +369,7 @@ export class Reconciler {
       missingSecrets: new Set(),
       images: new Map(),
       refusedReplacement: undefined,
+      troubled: [],
       changedAt: new Map(),
     };
     this.#memory.set(sandboxId, memory);
