@@ -2,6 +2,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Conformance } from "../../support/conformance.ts";
 import { CountingSandbox } from "../../support/counting-sandbox.ts";
+import { scrapeGateway } from "../../support/gateway-metrics.ts";
+import { watchRestarts } from "../../support/kube-requests.ts";
 import { leftOf } from "../../support/outcome.ts";
 import { phase } from "../../support/waits.ts";
 
@@ -16,14 +18,13 @@ afterAll(async () => suite[Symbol.asyncDispose]());
 /** Longer than any single request may take to be given up by whoever watches for stalls in seconds. */
 const stallSeconds = 25;
 
-/** Requests that the driver has sent to the API server since its start. */
-async function requests(): Promise<number> {
-  const { namespace } = suite.release;
-  const path = `/api/v1/namespaces/${namespace}/pods/${suite.gateway.podName}:9090/proxy/metrics`;
-  const text = await suite.kubectl(["get", "--raw", path]);
-  const lines = [...text.matchAll(/^openshell_kube_requests_total\{.*\} (\d+)$/gm)];
-  expect(lines.length).toBeGreaterThan(0);
-  return lines.reduce((sum, [, count]) => sum + Number(count), 0);
+/** Of the driver since its start: all requests to the API server, and watches that it opened again. */
+async function asked() {
+  const scrape = await scrapeGateway(suite.kube, suite.release);
+  const ofRequests = [...scrape.values].filter(([series]) => series.startsWith("openshell_kube_requests_total{"));
+  expect(ofRequests.length).toBeGreaterThan(0);
+  const requests = ofRequests.reduce((sum, [, count]) => sum + count, 0);
+  return { requests, restarts: watchRestarts(scrape) };
 }
 
 describe("an API server that answers nobody", () => {
@@ -39,7 +40,7 @@ describe("an API server that answers nobody", () => {
     await Promise.all([stopping.ready(), deleting.ready()]);
     const pair = await suite.pair(running);
     const count = await running.count();
-    const before = await requests();
+    const before = await asked();
 
     await using creating = await suite.create();
     await Promise.all([stopping.stop(), deleting.delete()]);
@@ -63,6 +64,9 @@ describe("an API server that answers nobody", () => {
     ]);
     expect(suite.podsOf(creating)).toHaveLength(2);
     // Writes of a create, a stop and a delete, watches that are opened again, and tries with back-off: no hot loop.
-    expect((await requests()) - before).toBeLessThan(150);
+    const { requests, restarts } = await asked();
+    expect(requests - before.requests).toBeLessThan(150);
+    // None of them outlives that many seconds of silence.
+    expect(restarts).toBeGreaterThan(before.restarts);
   }, 300_000);
 });

@@ -2,6 +2,8 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Live, Pod } from "../../../src/kube/index.ts";
 import { Conformance, type Pair, tables } from "../../support/conformance.ts";
 import { CountingSandbox } from "../../support/counting-sandbox.ts";
+import { said } from "../../support/outcome.ts";
+import type { TestSandbox } from "../../support/test-sandbox.ts";
 import { phase, reason } from "../../support/waits.ts";
 
 let suite: Conformance;
@@ -19,12 +21,33 @@ const isUnschedulable = (pod: Live<Pod>) =>
   (pod.status?.conditions ?? []).some(({ type, reason }) => type === "PodScheduled" && reason === "Unschedulable");
 
 describe("pod_anti_affinity = preferred", () => {
-  it("comes up on one node while there is no other", async () => {
-    await using _cordoned = await cordonOne();
-    await using sandbox = await suite.create();
+  let sandbox: TestSandbox;
+
+  beforeAll(async () => {
+    await using _cordoned = await cordoned(await spareNode());
+    sandbox = await suite.create();
     await sandbox.ready();
+  });
+
+  afterAll(async () => sandbox?.[Symbol.asyncDispose]());
+
+  it("comes up on one node while there is no other", async () => {
     const { workload, supervisor } = await suite.pair(sandbox, "placed Pods", isPlaced);
-    expect(workload.spec?.nodeName).toBe(supervisor.spec?.nodeName);
+    expect(workload.spec?.nodeName).toBe(await gatewayNode());
+    expect(supervisor.spec?.nodeName).toBe(await gatewayNode());
+  }, 300_000);
+
+  it("waits for the node of its volume, though another is free, and goes on (WaitingForVolume)", async ({ skip }) => {
+    if (suite.provider.name === "kubeconfig") skip("volumes of a foreign cluster may be bound to no node");
+    await sandbox.stop();
+    await sandbox.until(phase("STOPPED"));
+    await using taken = await cordoned(await gatewayNode());
+    await sandbox.start();
+    const seen = await sandbox.until(reason("WaitingForVolume"));
+    expect(said(seen)).toMatch(/Scheduled WaitingForVolume: no node fits the workload Pod: 0\/\d+ nodes are available/);
+    expect(phase("STARTING").test(seen)).toBe(true);
+    await taken[Symbol.asyncDispose]();
+    await sandbox.ready();
   }, 300_000);
 });
 
@@ -33,7 +56,9 @@ describe("pod_anti_affinity = required", () => {
 
   it("waits while the other node is tainted, with no agent process, and goes on when it is not any more", async () => {
     await using tainted = await taintOne();
-    await using sandbox = await suite.create({ command: ["sh", "-c", "date +%s > /sandbox/started; exec sleep 1000"] });
+    await using sandbox = await suite.create({
+      command: ["sh", "-c", "cat /proc/uptime > /sandbox/started; exec sleep 1000"],
+    });
     const waiting = await suite.pods.until(
       "one Pod of the pair to be unschedulable",
       () => suite.podsOf(sandbox).find(isUnschedulable),
@@ -49,11 +74,16 @@ describe("pod_anti_affinity = required", () => {
     expect(seen.status?.phase).toBe(1);
     const placed = suite.podsOf(sandbox).filter((pod) => pod.spec?.nodeName !== undefined);
     expect(placed.length).toBeLessThanOrEqual(1);
+    const untainted = performance.now();
     await tainted[Symbol.asyncDispose]();
     await sandbox.ready();
     const { workload, supervisor } = await suite.pair(sandbox, "placed Pods", isPlaced);
     expect(workload.spec?.nodeName).not.toBe(supervisor.spec?.nodeName);
-    expect((await sandbox.exec(["cat", "/sandbox/started"])).exitCode).toBe(0);
+    // By the clock of its node, the agent is younger than that is ago.
+    const { stdout } = await sandbox.exec(["cat", "/sandbox/started", "/proc/uptime"]);
+    const [started = Number.NaN, now = Number.NaN] = stdout.trim().split("\n").map(Number.parseFloat);
+    expect(now - started).toBeGreaterThanOrEqual(0);
+    expect((now - started) * 1000).toBeLessThan(performance.now() - untainted);
   }, 300_000);
 
   it("goes on when a second node joins, and when that one is lost with the supervisor, waits, frozen, for another", async ({
@@ -61,7 +91,7 @@ describe("pod_anti_affinity = required", () => {
   }) => {
     if (suite.provider.name === "kubeconfig") skip("nodes of a foreign cluster are not added or taken away");
     await using stack = new AsyncDisposableStack();
-    const cordoned = stack.use(await cordonOne());
+    const only = stack.use(await cordoned(await spareNode()));
     const nodeSelector = { "kubernetes.io/hostname": await gatewayNode() };
     const driverConfig = { pod: { node_selector: nodeSelector } };
     const sandbox = stack.use(await CountingSandbox.create(suite, { driverConfig }));
@@ -82,7 +112,7 @@ describe("pod_anti_affinity = required", () => {
     isLost = true;
     await sandbox.until(reason("Unschedulable", 90_000));
     const count = await sandbox.frozen();
-    await cordoned[Symbol.asyncDispose]();
+    await only[Symbol.asyncDispose]();
     await sandbox.countsOn(count);
     const after = await suite.pair(sandbox, "placed Pods", isPlaced);
     expect(after.workload.metadata.uid).toBe(workload.metadata.uid);
@@ -104,8 +134,7 @@ async function spareNode(): Promise<string> {
 }
 
 /** Takes a node out of scheduling. */
-async function cordonOne(): Promise<AsyncDisposable> {
-  const name = await spareNode();
+async function cordoned(name: string): Promise<AsyncDisposable> {
   await suite.kubectl(["cordon", name]);
   return { [Symbol.asyncDispose]: async () => void (await suite.kubectl(["uncordon", name])) };
 }
