@@ -3,6 +3,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { Conformance, type Pair, tables } from "../support/conformance.ts";
 import { CountingSandbox } from "../support/counting-sandbox.ts";
 import { evict } from "../support/evict.ts";
+import { scrapeGateway } from "../support/gateway-metrics.ts";
 import { failed, said } from "../support/outcome.ts";
 import { podQuota } from "../support/pod-quota.ts";
 import { phase, reason } from "../support/waits.ts";
@@ -17,16 +18,40 @@ afterAll(async () => suite[Symbol.asyncDispose]());
 
 const pod = ({ supervisor }: Pair) => ["-n", suite.release.sandboxNamespace, "pod", supervisor.metadata.name];
 
+interface Loss {
+  /** As the gateway counts it. */
+  readonly cause: "deleted" | "evicted";
+  /** Another gateway replaces it, which counts from 0. */
+  readonly countsAnew?: boolean;
+  lose(pair: Pair): Promise<unknown>;
+}
+
 /** What takes a supervisor away while its workload runs. */
-const losses: Readonly<Record<string, (pair: Pair) => Promise<unknown>>> = {
-  "is deleted": (pair) => suite.kubectl(["delete", ...pod(pair)]),
-  "is deleted without grace": (pair) => suite.kubectl(["delete", "--grace-period=0", "--force", ...pod(pair)]),
-  "is evicted through the API, as a drain does": ({ supervisor }) => evict(suite, supervisor),
-  "is deleted while the gateway is down": async (pair) => {
-    await using _down = await withoutGateway();
-    await suite.kubectl(["delete", "--wait", ...pod(pair)]);
+const losses: Readonly<Record<string, Loss>> = {
+  "is deleted": { cause: "deleted", lose: (pair) => suite.kubectl(["delete", ...pod(pair)]) },
+  "is deleted without grace": {
+    cause: "deleted",
+    lose: (pair) => suite.kubectl(["delete", "--grace-period=0", "--force", ...pod(pair)]),
+  },
+  "is evicted through the API, as a drain does": {
+    cause: "evicted",
+    lose: ({ supervisor }) => evict(suite, supervisor),
+  },
+  "is deleted while the gateway is down": {
+    cause: "deleted",
+    countsAnew: true,
+    async lose(pair) {
+      await using _down = await withoutGateway();
+      await suite.kubectl(["delete", "--wait", ...pod(pair)]);
+    },
   },
 };
+
+/** How many supervisors the gateway's process has replaced for this cause. */
+async function replaced(cause: Loss["cause"]): Promise<number> {
+  const { values } = await scrapeGateway(suite.kube, suite.release);
+  return values.get(`openshell_supervisor_replacements_total{cause="${cause}"}`) ?? Number.NaN;
+}
 
 /** No gateway until disposed of; then one that answers. */
 async function withoutGateway(): Promise<AsyncDisposable> {
@@ -57,10 +82,11 @@ describe("a supervisor that is lost", () => {
 
   it.each(Object.entries(losses))(
     "because it %s is replaced, and the workload's processes and files stay",
-    async (_, lose) => {
+    async (_, loss) => {
       const before = await suite.pair(sandbox);
+      const counted = await replaced(loss.cause);
       const count = await sandbox.count();
-      await lose(before);
+      await loss.lose(before);
       const after = await suite.pair(
         sandbox,
         "another supervisor",
@@ -77,6 +103,7 @@ describe("a supervisor that is lost", () => {
         spec?.containers[0]?.resources,
       ];
       expect(policy(after)).toEqual(policy(before));
+      expect(await replaced(loss.cause)).toBe((loss.countsAnew ? 0 : counted) + 1);
     },
     240_000,
   );
