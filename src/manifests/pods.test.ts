@@ -31,7 +31,7 @@ const mountsOf = (container: Container | undefined) => container?.volumeMounts.m
 describe.each([
   ["workload", workload, 40],
   ["supervisor", supervisor, 30],
-] as const)("the %s Pod", (_role, render, terminationGracePeriodSeconds) => {
+] as const)("the %s Pod", (role, render, terminationGracePeriodSeconds) => {
   test("is born gated, never restarts in place, has a grace period and no token of its own", () => {
     expect(render()).toMatchObject({
       schedulingGates: [{ name: bootstrapGate }],
@@ -41,6 +41,10 @@ describe.each([
       enableServiceLinks: false,
       serviceAccountName: "default",
     });
+  });
+
+  test("runs its program as process 1 just where that has to reap and to freeze", () => {
+    expect(render().shareProcessNamespace).toBe(role === "workload" ? undefined : true);
   });
 
   test("satisfies Pod Security restricted in every container, with user and group said explicitly", () => {

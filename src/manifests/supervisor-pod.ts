@@ -57,6 +57,8 @@ export function supervisorPodSpec(pair: PairProps): Record<string, unknown> {
     enableServiceLinks: false,
     restartPolicy: "Never",
     terminationGracePeriodSeconds: 30,
+    // Not process 1, which the kernel spares every signal that it has no handler for: a TERM while Node boots would be lost, and the Pod stay.
+    shareProcessNamespace: true,
     schedulingGates: [{ name: bootstrapGate }],
     securityContext: podSecurityContext(sandbox.uid, sandbox.gid),
     tolerations: supervisorTolerations(settings.supervisor_tolerations) as object[],
