@@ -1,4 +1,5 @@
 import { cpus } from "node:os";
+import type { KubeClient } from "../../src/kube/index.ts";
 import type { Scrape } from "../support/gateway-metrics.ts";
 
 /** Requests by "verb resource", whatever they were answered. */
@@ -67,6 +68,11 @@ export function quantileBetween(name: string, before: Scrape, after: Scrape, sha
 export function machineCpuSeconds(): number {
   const spent = cpus().map(({ times: { user, nice, sys, irq } }) => user + nice + sys + irq);
   return spent.reduce((sum, ms) => sum + ms, 0) / 1000;
+}
+
+/** CPU seconds of the API server that answers, since it began. */
+export async function apiServerCpuSeconds(kube: KubeClient): Promise<number> {
+  return Number(/^process_cpu_seconds_total (\S+)$/m.exec(await kube.text("/metrics"))?.[1]);
 }
 
 export function difference(name: string, before: Scrape, after: Scrape): number {
