@@ -199,7 +199,7 @@ describeWithHelm("a rendered chart", () => {
   it("has for `helm test` what is gone, but for its Pods, when the test ends", () => {
     const named = objects.filter(isTest).map(({ kind, metadata }) => `${kind} ${metadata.name}`);
     expect(named.sort()).toEqual([
-      "NetworkPolicy openshell.test-fence",
+      "NetworkPolicy openshell-test-fence",
       "Pod openshell-test",
       "Pod openshell-test-fence",
       "Service openshell-test",
@@ -225,7 +225,7 @@ describeWithHelm("a rendered chart", () => {
       containers: [{ args: expect.arrayContaining(["--fenced=openshell-test.openshell.svc:8081"]) }],
     });
     // The fenced Pod may reach the gateway's port, which proves that it is connected at all, and names; nothing else.
-    const [dns, gateway, ...others] = find(objects, "NetworkPolicy", "openshell.test-fence").spec.egress;
+    const [dns, gateway, ...others] = find(objects, "NetworkPolicy", "openshell-test-fence").spec.egress;
     expect(dns).toEqual({
       ports: [53, 5353].flatMap((port) => ["UDP", "TCP"].map((protocol) => ({ port, protocol }))),
     });
@@ -240,6 +240,12 @@ describeWithHelm("a rendered chart", () => {
       .split("\n")
       .filter((line) => line.includes("cluster.local") && !line.includes("--dns-name="));
     expect(others).toEqual([]);
+  });
+
+  it("has for every object of `helm test` a Pod of its name, or `helm test --logs` would fail for want of it", () => {
+    const tests = objects.filter(isTest);
+    const pods = tests.filter(({ kind }) => kind === "Pod").map(({ metadata }) => metadata.name);
+    expect(tests.filter(({ metadata }) => !pods.includes(metadata.name))).toEqual([]);
   });
 
   it("has `helm test` verify the name that supervisors do, where the certificate may lack the Service's", () => {

@@ -43,18 +43,13 @@ export const sandboxNamespace = once("sandboxNamespace", shorten(wholeNamespace,
 
 const derived = (suffix: string) => text`${fullname}-${suffix}`;
 
-/**
- * The name of a hook's object. Helm deletes whatever has it, whosever that is, before it makes its own. No full name has a dot: with a dash,
- * the hooks of release `openshell` would delete objects of a release `openshell-pki` beside it.
- */
-const ofHook = (suffix: string) => text`${fullname}.${suffix}`;
-
 export const names = {
   config: derived("config"),
   data: orElse(values.persistence.existingClaim, derived("data")),
   pki: derived("pki"),
-  pkiAccount: ofHook("pki"),
-  fencePolicy: ofHook("test-fence"),
+  // Helm deletes whatever has a hook's name, whosever that is, before it makes its own. No full name has a dot: with a dash, the hook of release
+  // `openshell` would delete the ServiceAccount of a release `openshell-pki` beside it.
+  pkiAccount: text`${fullname}.pki`,
   // A CronJob's name ends at 52 characters.
   renewal: derived("renew"),
   certManagerCa: derived("ca-cert"),

@@ -133,7 +133,7 @@ describeWithHelm("the gateway's Service", () => {
     // The Pods of `helm test` ask the Service, and their policy lets them reach the Pod behind it.
     const { containers } = find(objects, "Pod", "openshell-test-fence").spec;
     expect(containers[0].args[1]).toMatch(/:443$/);
-    const { egress } = find(objects, "NetworkPolicy", "openshell.test-fence").spec;
+    const { egress } = find(objects, "NetworkPolicy", "openshell-test-fence").spec;
     expect(egress.at(-1).ports).toEqual([{ port: 8080, protocol: "TCP" }]);
   });
 

@@ -162,6 +162,7 @@ export class GatewaySelfTest extends Construct {
       when: values.selfTest.enabled,
       manifest: {
         metadata: {
+          // As the Pod, for helm test --logs.
           name: render(text`${fullname}-test`),
           namespace,
           labels: objectLabels("test"),
@@ -184,7 +185,8 @@ export class GatewaySelfTest extends Construct {
       when: values.selfTest.enabled,
       manifest: {
         metadata: {
-          name: render(names.fencePolicy),
+          // As the Pod: helm test --logs takes the name of every hook for a Pod's.
+          name: render(text`${fullname}-test-fence`),
           namespace,
           labels: objectLabels("test-fence"),
           annotations: testHook(-10, "before-hook-creation,hook-succeeded,hook-failed"),
