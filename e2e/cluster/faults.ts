@@ -9,6 +9,9 @@ export interface ClusterFaults {
    */
   stallApiServer(): Promise<Disposable>;
 
+  /** Stops the Agent Sandbox controller until disposed of. */
+  stallAgentSandbox(): Promise<Disposable>;
+
   /** Stops a node's kubelet until disposed of. Its containers go on. */
   stallKubelet(node: string): Promise<Disposable>;
 

@@ -25,6 +25,11 @@ export class LocalFaults implements ClusterFaults {
     return stalled(context, "kube-apiserver", controlCgroup(context.layout));
   }
 
+  async stallAgentSandbox(): Promise<Disposable> {
+    const context = await this.#context();
+    return stalled(context, "agent-sandbox", controlCgroup(context.layout));
+  }
+
   async stallKubelet(name: string): Promise<Disposable> {
     const context = await this.#context();
     const node = nodeNamed(context, name);
