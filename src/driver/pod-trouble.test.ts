@@ -203,6 +203,15 @@ describe("who took a Pod away", () => {
     expect(reasonClass(reason)).toBe("failed");
   });
 
+  test("is said by a Pod that is over, where its node is gone and no container says how it ended", () => {
+    const message = "PodGC: node no longer exists";
+    const over = pod({ ...runningStatus, ...target("DeletionByPodGC", message), phase: "Failed" });
+    const expected = { reason: "NodeLost", message: `the Pod (node node-1) is gone with its node: ${message}` };
+    expect(troubleOf(over)).toEqual(expected);
+    const exited = { ...target("DeletionByPodGC", message), ...ended({ exitCode: 3 }) };
+    expect(troubleOf(pod(exited))).toMatchObject({ reason: "WorkloadExited" });
+  });
+
   test("nobody, after a plain deletion or for a word that is not known", () => {
     expect(disruptionOf(pod(runningStatus))).toBeUndefined();
     expect(disruptionOf(pod(target("SomethingNew")))).toBeUndefined();

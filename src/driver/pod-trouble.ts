@@ -47,7 +47,7 @@ function disruption({ status }: Pod) {
 }
 
 /** Why a Pod is being taken away, or was; undefined when nothing but a plain deletion is known. */
-export function disruptionOf(pod: Pod): Trouble | undefined {
+export function disruptionOf(pod: Pod, who = "the workload Pod"): Trouble | undefined {
   const { spec } = pod;
   const condition = disruption(pod);
   if (condition?.reason === endedByKubelet) return nodeTrouble(pod);
@@ -55,7 +55,7 @@ export function disruptionOf(pod: Pod): Trouble | undefined {
   if (known === undefined) return undefined;
   const [reason, what] = known;
   const node = spec?.nodeName === undefined ? "" : ` (node ${spec.nodeName})`;
-  return { reason, message: `the workload Pod${node} ${what}${condition?.message ? `: ${condition.message}` : ""}` };
+  return { reason, message: `${who}${node} ${what}${condition?.message ? `: ${condition.message}` : ""}` };
 }
 
 /**
@@ -128,6 +128,9 @@ export function troubleOf(pod: Pod): Trouble | undefined {
     if (trouble !== undefined) return trouble;
   }
   if (isOver) {
+    // No kubelet speaks for a node that is gone: whoever takes its Pods away says so in the condition alone.
+    const taken = disruptionOf(pod, "the Pod");
+    if (taken !== undefined) return taken;
     const text = [status?.reason, status?.message].filter(Boolean).join(": ");
     return { reason: "WorkloadExited", message: `the Pod ended${text === "" ? "" : `: ${text}`}` };
   }
