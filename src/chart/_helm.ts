@@ -179,6 +179,12 @@ export function sentenceOf(program: string, options: RenderOptions): string | un
   return /execution error at \([^)]*\): (.*)/.exec(refusal(program, options) ?? "")?.[1];
 }
 
+/** Of the Pods of `helm test` in a release `openshell`, and of what is made for them. */
+export const testNames = {
+  rights: "openshell-test-dc5cbc21a452a783ec453e8a8603101dfec5c7d6a19b6c64",
+  fence: "openshell-test-fence-dc5cbc21a452a783ec453e8a8603101dfec5c7d6a1",
+} as const;
+
 export function find(objects: readonly Rendered[], kind: string, name?: string): Rendered {
   const found = objects.find((object) => object.kind === kind && (name === undefined || object.metadata.name === name));
   if (found === undefined) throw new Error(`no ${kind} ${name ?? ""} was rendered`);

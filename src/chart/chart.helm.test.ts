@@ -27,6 +27,7 @@ import {
   sentenceOf,
   template,
   templateAnew,
+  testNames,
 } from "./_helm.ts";
 import { defaultValues } from "./values-schema.ts";
 
@@ -198,13 +199,15 @@ describeWithHelm("a rendered chart", () => {
 
   it("has for `helm test` what is gone, but for its Pods, when the test ends", () => {
     const named = objects.filter(isTest).map(({ kind, metadata }) => `${kind} ${metadata.name}`);
-    expect(named.sort()).toEqual([
-      "NetworkPolicy openshell-test-fence",
-      "Pod openshell-test",
-      "Pod openshell-test-fence",
-      "Service openshell-test",
-    ]);
-    expect(find(objects, "Pod", "openshell-test").spec).toMatchObject({
+    expect(named.sort()).toEqual(
+      [
+        `NetworkPolicy ${testNames.fence}`,
+        `Pod ${testNames.rights}`,
+        `Pod ${testNames.fence}`,
+        `Service ${testNames.rights}`,
+      ].sort(),
+    );
+    expect(find(objects, "Pod", testNames.rights).spec).toMatchObject({
       serviceAccountName: "openshell",
       containers: [
         {
@@ -220,12 +223,12 @@ describeWithHelm("a rendered chart", () => {
         },
       ],
     });
-    expect(find(objects, "Pod", "openshell-test-fence").spec).toMatchObject({
+    expect(find(objects, "Pod", testNames.fence).spec).toMatchObject({
       automountServiceAccountToken: false,
-      containers: [{ args: expect.arrayContaining(["--fenced=openshell-test.openshell.svc:8081"]) }],
+      containers: [{ args: expect.arrayContaining([`--fenced=${testNames.rights}.openshell.svc:8081`]) }],
     });
     // The fenced Pod may reach the gateway's port, which proves that it is connected at all, and names; nothing else.
-    const [dns, gateway, ...others] = find(objects, "NetworkPolicy", "openshell-test-fence").spec.egress;
+    const [dns, gateway, ...others] = find(objects, "NetworkPolicy", testNames.fence).spec.egress;
     expect(dns).toEqual({
       ports: [53, 5353].flatMap((port) => ["UDP", "TCP"].map((protocol) => ({ port, protocol }))),
     });
@@ -264,7 +267,7 @@ describeWithHelm("a rendered chart", () => {
   it("tells `helm test` the workspace mode, and gives it the list of namespaces that the gateway reads", () => {
     const podOf = (driver: object, more: object = {}) => {
       const values = { gatewayConfig: { "openshell.drivers.kubernetes": driver }, ...more };
-      return find(render(program, { values }), "Pod", "openshell-test").spec;
+      return find(render(program, { values }), "Pod", testNames.rights).spec;
     };
     const modeArgs = (pod: ReturnType<typeof podOf>) =>
       pod.containers[0].args.filter((argument: string) => /^--(workspace|operator)/.test(argument));

@@ -43,6 +43,13 @@ export const sandboxNamespace = once("sandboxNamespace", shorten(wholeNamespace,
 
 const derived = (suffix: string) => text`${fullname}-${suffix}`;
 
+/**
+ * The name of a test's Pod, and of what `helm test` makes for it: Helm takes the name of every hook for a Pod's (--logs), and deletes whatever has
+ * it, whosever that is. It has 63 characters, more than an ordinary object of any of these kinds gets from its full name, which ends at 45.
+ */
+const ofTest = (suffix: string) =>
+  call<string>("trunc", 63, text`${fullname}-${suffix}-${call<string>("sha256sum", fullname)}`);
+
 export const names = {
   config: derived("config"),
   data: orElse(values.persistence.existingClaim, derived("data")),
@@ -50,6 +57,8 @@ export const names = {
   // Helm deletes whatever has a hook's name, whosever that is, before it makes its own. No full name has a dot: with a dash, the hook of release
   // `openshell` would delete the ServiceAccount of a release `openshell-pki` beside it.
   pkiAccount: text`${fullname}.pki`,
+  test: ofTest("test"),
+  "test-fence": ofTest("test-fence"),
   // A CronJob's name ends at 52 characters.
   renewal: derived("renew"),
   certManagerCa: derived("ca-cert"),

@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
 import { parseSettings } from "../config/index.ts";
-import { find, helmPrograms, render, sentenceOf } from "./_helm.ts";
+import { find, helmPrograms, render, sentenceOf, testNames } from "./_helm.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
 
@@ -131,9 +131,9 @@ describeWithHelm("the gateway's Service", () => {
     const [{ ports: open }] = find(objects, "NetworkPolicy", "openshell").spec.ingress;
     expect(open.map(({ port }: { port: number }) => port)).toEqual([8080, 8081, 9090]);
     // The Pods of `helm test` ask the Service, and their policy lets them reach the Pod behind it.
-    const { containers } = find(objects, "Pod", "openshell-test-fence").spec;
+    const { containers } = find(objects, "Pod", testNames.fence).spec;
     expect(containers[0].args[1]).toMatch(/:443$/);
-    const { egress } = find(objects, "NetworkPolicy", "openshell-test-fence").spec;
+    const { egress } = find(objects, "NetworkPolicy", testNames.fence).spec;
     expect(egress.at(-1).ports).toEqual([{ port: 8080, protocol: "TCP" }]);
   });
 

@@ -245,18 +245,16 @@ describeWithHelm("hooks", () => {
   });
 });
 
-describeWithHelm("an object of the hook that makes keys, which Helm deletes by its name before it makes it", () => {
+describeWithHelm("an object of a hook, which Helm deletes by its name before it makes it", () => {
   const isHook = ({ metadata }: Rendered) => metadata.annotations?.["helm.sh/hook"] !== undefined;
   const keyOf = ({ kind, metadata }: Rendered) => `${kind} ${metadata.namespace}/${metadata.name}`;
 
   it("has the name of no ordinary object of another release in the namespace (helm/helm#3319)", () => {
-    const hooks = render(program).filter(({ metadata }) =>
-      /install/.test(metadata.annotations?.["helm.sh/hook"] ?? ""),
-    );
-    expect(hooks).toHaveLength(4);
+    const hooks = render(program).filter(isHook);
+    expect(hooks).toHaveLength(8);
     for (const hook of hooks) {
-      const other = { release: hook.metadata.name, values: { sandboxNamespace: { name: "other" } } };
-      const ordinary = sentenceOf(program, other) === undefined ? render(program, other) : [];
+      const other = { values: { fullnameOverride: hook.metadata.name, sandboxNamespace: { name: "other" } } };
+      const ordinary = refusal(program, other) === undefined ? render(program, other) : [];
       expect(ordinary.filter((object) => !isHook(object)).map(keyOf)).not.toContain(keyOf(hook));
     }
   });

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { clusterPermissions, type Permission, sandboxNamespacePermissions } from "../manifests/permissions.ts";
 import { apply, type Caller, callerWith, cleanUp, describeOnCluster, kubectl, list, tryKubectl } from "./_cluster.ts";
-import { find, helmPrograms, type Rendered, render, repository, runProgram } from "./_helm.ts";
+import { find, helmPrograms, type Rendered, render, repository, runProgram, testNames } from "./_helm.ts";
 
 vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
@@ -225,7 +225,7 @@ describeOnCluster("the gateway's ServiceAccount", () => {
     function inMode(mode: object): () => string[] {
       const values = { gatewayConfig: { "openshell.drivers.kubernetes": { gateway_id: id, ...mode } } };
       const all = render(helmPrograms[0] ?? "", { presets: ["conformance"], namespace, values });
-      const [pod] = find(all, "Pod", "openshell-test").spec.containers;
+      const [pod] = find(all, "Pod", testNames.rights).spec.containers;
       const ofMode = all.filter(
         ({ kind, metadata }) => metadata.annotations === undefined && /^(Cluster)?Role(Binding)?$/.test(kind),
       );

@@ -20,16 +20,7 @@ import {
   variable,
   when,
 } from "./layer/index.ts";
-import {
-  fullname,
-  names,
-  objectLabels,
-  sandboxNamespace,
-  secretName,
-  secrets,
-  selectorLabels,
-  serviceHost,
-} from "./names.ts";
+import { names, objectLabels, sandboxNamespace, secretName, secrets, selectorLabels, serviceHost } from "./names.ts";
 import { containerSecurity, pod, port, resources } from "./pods.ts";
 
 const namespace = render(helm.releaseNamespace);
@@ -87,7 +78,7 @@ export class GatewaySelfTest extends Construct {
     this.pod("pod", "test", review, true);
     this.fencePolicy();
     this.directService();
-    const direct = text`${fullname}-test.${helm.releaseNamespace}.svc`;
+    const direct = text`${names.test}.${helm.releaseNamespace}.svc`;
     this.pod("fence-pod", "test-fence", [render(text`--fenced=${direct}:${values.service.healthPort}`)], false);
   }
 
@@ -98,7 +89,7 @@ export class GatewaySelfTest extends Construct {
       when: values.selfTest.enabled,
       manifest: {
         metadata: {
-          name: render(text`${fullname}-${component}`),
+          name: render(names[component]),
           namespace,
           labels: objectLabels(component),
           // It stays until the next test, for helm test --logs.
@@ -162,8 +153,7 @@ export class GatewaySelfTest extends Construct {
       when: values.selfTest.enabled,
       manifest: {
         metadata: {
-          // As the Pod, for helm test --logs.
-          name: render(text`${fullname}-test`),
+          name: render(names.test),
           namespace,
           labels: objectLabels("test"),
           annotations: testHook(-10, "before-hook-creation,hook-succeeded,hook-failed"),
@@ -185,8 +175,7 @@ export class GatewaySelfTest extends Construct {
       when: values.selfTest.enabled,
       manifest: {
         metadata: {
-          // As the Pod: helm test --logs takes the name of every hook for a Pod's.
-          name: render(text`${fullname}-test-fence`),
+          name: render(names["test-fence"]),
           namespace,
           labels: objectLabels("test-fence"),
           annotations: testHook(-10, "before-hook-creation,hook-succeeded,hook-failed"),
