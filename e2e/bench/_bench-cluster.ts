@@ -1,3 +1,4 @@
+import { checkBuildMachine } from "../../images/build.ts";
 import { loadImages } from "../../images/load.ts";
 import {
   type AgentSandboxVersion,
@@ -27,6 +28,7 @@ export interface BenchCluster {
 
 /** @param wanted name of a provider. @default $OPENSHELL_PROVIDER, else what this machine has */
 export async function openBenchCluster(wanted: string | undefined, progress: Progress): Promise<BenchCluster> {
+  checkBuildMachine();
   const provider = await selectProvider(wanted ?? process.env.OPENSHELL_PROVIDER);
   await unpackClients(progress);
   await provider.up({ nodes: 2, progress });

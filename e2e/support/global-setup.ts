@@ -1,12 +1,13 @@
 import type { TestProject } from "vitest/node";
 import { checkBuildMachine } from "../../images/build.ts";
 import { loadImages } from "../../images/load.ts";
-import { applyObjects, unpackClients } from "../cluster/clients.ts";
+import { applyObjects, kubectl, unpackClients } from "../cluster/clients.ts";
 import { type Progress, stderrProgress } from "../cluster/progress.ts";
 import type { ClusterProvider } from "../cluster/provider.ts";
 import { selectProvider } from "../cluster/select.ts";
 import "./conformance.ts";
 import { beginRun, endRun, removeLeftovers, takeTurn } from "./leftovers.ts";
+import { workerReleases } from "./release.ts";
 import { suiteClasses } from "./runtime-class.ts";
 
 /**
@@ -25,12 +26,23 @@ export default async function setup(project: TestProject): Promise<() => Promise
   if (isSomebodys) await removeLeftovers(await provider.kubeconfig(), progress);
   await provider.up({ nodes: 2, progress });
   const kubeconfig = await provider.kubeconfig();
-  if (!isSomebodys) await removeLeftovers(kubeconfig, progress);
+  if (isSomebodys) await refuseOthersReleases(kubeconfig);
+  else await removeLeftovers(kubeconfig, progress);
   await beginRun(kubeconfig);
   undo.defer(() => (isSomebodys ? removeLeftovers(kubeconfig, progress) : endRun(kubeconfig)));
   await prepare(project, provider, progress);
   const ending = undo.move();
   return () => ending.disposeAsync();
+}
+
+/** A gateway of somebody else's must not be upgraded, and then removed, because it is called like one of ours. */
+async function refuseOthersReleases(kubeconfig: string): Promise<void> {
+  const names = workerReleases.flatMap(({ namespace, sandboxNamespace }) => [namespace, sandboxNamespace]);
+  const taken = await kubectl(kubeconfig, ["get", "namespace", ...names, "--ignore-not-found", "-o", "name"]);
+  if (taken.trim() === "") return;
+  throw new Error(
+    `the cluster has ${taken.trim().split("\n").join(", ")}, where this suite installs and removes releases of its own; use a cluster without, or delete what is there`,
+  );
 }
 
 async function prepare(project: TestProject, provider: ClusterProvider, progress: Progress): Promise<void> {

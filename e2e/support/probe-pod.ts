@@ -59,7 +59,7 @@ export class ProbePod implements AsyncDisposable {
   async connects(address: string, port: number, ms = 3000): Promise<boolean> {
     const command = ["/bin/probe", "connect", address, String(port), String(ms)];
     const outcome = await this.#suite.kubectlAttempt(["-n", this.namespace, "exec", this.name, "--", ...command]);
-    if (outcome.code !== 0 && outcome.code !== 1) throw new Error(`probe failed: ${outcome.stderr}`);
+    if (outcome.code !== 0 && outcome.code !== 3) throw new Error(`probe failed: ${outcome.stderr}`);
     return outcome.code === 0;
   }
 

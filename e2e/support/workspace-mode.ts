@@ -89,7 +89,3 @@ const listOf = (items: readonly object[]) => JSON.stringify({ apiVersion: "v1", 
 export async function applyPlace(kubeconfig: string, { objects }: Pick<WorkspacePlace, "objects">): Promise<void> {
   await kubectl(kubeconfig, ["apply", "-f", "-"], { input: listOf(objects) });
 }
-
-export async function removePlace(kubeconfig: string, { objects }: Pick<WorkspacePlace, "objects">): Promise<void> {
-  await kubectl(kubeconfig, ["delete", "--ignore-not-found", "--timeout=120s", "-f", "-"], { input: listOf(objects) });
-}

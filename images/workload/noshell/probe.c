@@ -11,7 +11,7 @@
  *   probe write FILE TEXT     makes FILE; 1 when it cannot
  *   probe id                  uid:gid
  *   probe tty                 rows and columns of the terminal; 1 when there is none
- *   probe connect IP PORT MS  0 when TCP connects within MS, 1 when not
+ *   probe connect IP PORT MS  0 when TCP connects within MS, 3 when not: no code that anything else ends with
  *   probe watch FILE SECONDS IP PORT…  tries each target over and over and appends a line to FILE for each that connects, from its very
  *                             first instruction on; "started" is the first line, "done" the last
  */
@@ -108,7 +108,7 @@ int main(int argc, char **argv) {
     if (ioctl(0, TIOCGWINSZ, &size) != 0) return 1;
     return dprintf(1, "%d %d\n", size.ws_row, size.ws_col) < 0;
   }
-  if (!strcmp(verb, "connect") && argc == 5) return connects(argv[2], argv[3], atoi(argv[4])) ? 0 : 1;
+  if (!strcmp(verb, "connect") && argc == 5) return connects(argv[2], argv[3], atoi(argv[4])) ? 0 : 3;
   if (!strcmp(verb, "watch") && argc >= 6) return watch(argc, argv);
   dprintf(2, "probe: unknown verb \"%s\"\n", verb);
   return 2;
