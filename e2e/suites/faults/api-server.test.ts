@@ -145,7 +145,7 @@ describe("an API server that", { skip: !canBreak }, () => {
   };
 
   it.each(Object.entries(outages))(
-    "%s, in the middle of a create, a stop, a start and a delete, changes nothing of how they end",
+    "%s, in the middle of a create, a stop, a start, a delete and a supervisor's replacement, changes nothing of how they end",
     async (_what, begin) => {
       const { proxy, suite } = bench;
       await using lives = await Lives.prepare(suite);
@@ -157,6 +157,7 @@ describe("an API server that", { skip: !canBreak }, () => {
       const begun = lives.begin();
       await held.reached();
       fault[Symbol.dispose]();
+      await lives.loseSupervisor();
       {
         using _outage = await begin();
         held[Symbol.dispose]();

@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it } from "vitest";
 import { CountingSandbox } from "../../support/counting-sandbox.ts";
 import { canBreak, FaultSuite } from "../../support/fault-suite.ts";
+import { leftOf } from "../../support/outcome.ts";
 import { phase } from "../../support/waits.ts";
 
 const hour = 3_600_000;
@@ -30,6 +31,8 @@ describe("a gateway whose clock is", { skip: !canBreak }, () => {
     async (_what, ms) => {
       bench = await FaultSuite.open({}, { NODE_OPTIONS: skewed(ms) });
       const { suite } = bench;
+      await bench.quiet();
+      const at = performance.now();
       await using sandbox = await CountingSandbox.running(suite);
       const first = await suite.pair(sandbox);
       let { supervisor } = first;
@@ -47,6 +50,12 @@ describe("a gateway whose clock is", { skip: !canBreak }, () => {
       await sandbox.until(phase("STOPPED"));
       await sandbox.sandbox.start();
       await sandbox.until(phase("READY"));
+      await sandbox.sandbox.delete();
+      await sandbox.sandbox.gone();
+      await expect.poll(() => leftOf(suite, sandbox), { timeout: 60_000 }).toEqual([]);
+      await bench.quiet();
+      // A create, two replacements, a stop, a start and a delete are some thirty.
+      expect(bench.since(at).length).toBeLessThan(60);
     },
     300_000,
   );
