@@ -55,6 +55,8 @@ export interface PlanMemory {
   readonly refusedReplacement?: RefusedReplacement | undefined;
   /** `imagesOf` the Pods as this process saw them first, by UID. */
   readonly images?: ReadonlyMap<string, string>;
+  /** Pods that said why they end, as they were last seen, for when nothing is left of them. */
+  readonly troubled?: readonly Live<Pod>[];
 }
 
 /** The cluster refused the supervisor of a session while the workload of its generation runs. */

@@ -13,6 +13,7 @@ export function endOfWorkload(
   record: GenerationRecord,
   workload: Live<Pod> | undefined,
   supervisor: Live<Pod> | undefined,
+  troubled: readonly Live<Pod>[] = [],
 ): Failure | undefined {
   const evicted = record.placement?.evicted ?? [];
   const known = record.workloadUid ?? supervisor?.metadata.annotations?.[annotations.peerUid];
@@ -20,8 +21,9 @@ export function endOfWorkload(
   const isEvicted = workload !== undefined && evicted.includes(workload.metadata.uid);
   const isDeleted = workload !== undefined && isEnding(workload, cluster) && !isGated(workload) && !isEvicted;
   if (isAnother || isDeleted) {
-    // The API server says on the Pod who took it away; a Pod that is gone cannot say it any more.
-    const disruption = isDeleted ? disruptionOf(workload) : undefined;
+    // The API server says on the Pod who took it away; a Pod that is gone may have said it before.
+    const last = isDeleted ? workload : troubled.find(({ metadata }) => metadata.uid === known);
+    const disruption = last && disruptionOf(last);
     return {
       condition: "WorkloadReady",
       reason: disruption?.reason ?? "WorkloadDeleted",

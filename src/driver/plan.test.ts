@@ -43,6 +43,7 @@ function planOf(
     missing?: readonly string[];
     images?: ReadonlyMap<string, string>;
     refusedReplacement?: RefusedReplacement;
+    troubled?: readonly Live<Pod>[];
   } = {},
 ) {
   return plan(observed, {
@@ -51,6 +52,7 @@ function planOf(
     writtenSecrets: new Set(memory.written),
     missingSecrets: new Set(memory.missing),
     ...(memory.images && { images: memory.images }),
+    ...(memory.troubled && { troubled: memory.troubled }),
     refusedReplacement: memory.refusedReplacement,
   });
 }
@@ -237,6 +239,16 @@ describe("what ends a generation", () => {
   const status = (name: string, state: object) => ({
     phase: "Failed",
     containerStatuses: [{ name, image: "x", imageID: "", ready: false, restartCount: 0, state }],
+  });
+
+  test("is what the workload said before nothing was left of it; another Pod's word is not its own", () => {
+    const conditions = [{ type: "DisruptionTarget", status: "True", reason: "DeletionByPodGC" }];
+    const { workloads, supervisors } = released({ workload: { status: { ...runningStatus, conditions } } });
+    const endOf = (troubled: readonly Live<Pod>[]) =>
+      planOf(testObserved(record, { workloads: [], supervisors }), { troubled }).actions[0];
+    expect(endOf(workloads)).toMatchObject({ record: { failure: { reason: "NodeLost" } } });
+    const others = workloads.map((pod) => ({ ...pod, metadata: { ...pod.metadata, uid: "another" } }));
+    expect(endOf(others)).toMatchObject({ record: { failure: { reason: "WorkloadDeleted" } } });
   });
 
   test.each<[string, string, ReturnType<typeof both>]>([

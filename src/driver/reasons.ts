@@ -79,7 +79,11 @@ export const reasons = {
   WaitingForScheduler: entry(scheduled, "waiting", "the scheduler has not answered yet"),
   WaitingForGate: entry(scheduled, "waiting", "another controller's scheduling gate holds a Pod"),
   Unschedulable: entry(scheduled, "waiting", "no node fits a Pod"),
-  WaitingForVolume: entry(scheduled, "waiting", "the workspace volume is not bound, or no node that has it takes the Pod"),
+  WaitingForVolume: entry(
+    scheduled,
+    "waiting",
+    "the workspace volume is not bound, or no node that has it takes the Pod",
+  ),
   PlacementViolated: entry(scheduled, "failed", "the Pods share a node although they must not"),
   // WorkloadReady.
   WorkloadRunning: entry(ready, "ok", "the workload container runs"),

@@ -32,7 +32,7 @@ interface Memory {
   readonly missingSecrets: Set<string>;
   readonly images: Map<string, string>;
   refusedReplacement: RefusedReplacement | undefined;
-  /** Supervisors that last said why they end. The next one may come when nothing is left of them. */
+  /** Pods that last said why they end. What follows from it may be done when nothing is left of them. */
   troubled: readonly Live<Pod>[];
   readonly changedAt: Map<string, { readonly text: string; readonly at: Date }>;
 }
@@ -200,8 +200,11 @@ export class Reconciler {
       const observed = view.observe(sandboxId);
       this.#settle(observed, memory);
       keepToLivingPods(memory, observed);
-      const troubled = observed.supervisors.filter((pod) => lossOf(pod) !== "deleted");
-      if (troubled.length > 0) memory.troubled = troubled;
+      const troubled = [...observed.workloads, ...observed.supervisors].filter((pod) => lossOf(pod) !== "deleted");
+      const former = memory.troubled.filter((pod) =>
+        troubled.every(({ metadata }) => metadata.uid !== pod.metadata.uid),
+      );
+      memory.troubled = [...troubled, ...former].slice(0, 4);
       const { actions, againAfterMs } = plan(observed, { gatewayId, ...memory });
       if (actions.length === 0) {
         this.publish(sandboxId);
