@@ -1,11 +1,14 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Live, Pod } from "../../../src/kube/index.ts";
 import type { ClusterFaults } from "../../cluster/faults.ts";
 import { Conformance, type NewSandbox, type Pair, tables } from "../../support/conformance.ts";
 import { CountingSandbox } from "../../support/counting-sandbox.ts";
 import { canBreak } from "../../support/fault-suite.ts";
+import { scrapeGateway } from "../../support/gateway-metrics.ts";
+import { kubeRequests } from "../../support/kube-requests.ts";
 import { failed, leftOf, said } from "../../support/outcome.ts";
-import { phase } from "../../support/waits.ts";
+import { phase, reason } from "../../support/waits.ts";
 
 let suite: Conformance;
 let faults: ClusterFaults;
@@ -31,6 +34,13 @@ const uid = ({ supervisor }: Pair) => supervisor.metadata.uid;
 async function gatewayPod(): Promise<string> {
   const pod = ["-n", suite.release.namespace, "get", "pod", suite.gateway.podName];
   return suite.kubectl([...pod, "-o", "jsonpath={.metadata.uid} {.status.containerStatuses[*].restartCount}"]);
+}
+
+/** Name of the PersistentVolume of a workload. */
+async function volumeOf(workload: Live<Pod>): Promise<string> {
+  const [claim = ""] = (workload.spec?.volumes ?? []).flatMap((one) => one.persistentVolumeClaim?.claimName ?? []);
+  const where = ["-n", suite.release.sandboxNamespace, "get", "pvc", claim];
+  return suite.kubectl([...where, "-o", "jsonpath={.spec.volumeName}"]);
 }
 
 describe("on a node", { skip: !canBreak }, () => {
@@ -78,6 +88,7 @@ describe("on a node", { skip: !canBreak }, () => {
     await stopping.ready();
     const pair = await suite.pair(running);
     const count = await running.count();
+    const asked = kubeRequests(await scrapeGateway(suite.kube, suite.release));
     await using stack = new AsyncDisposableStack();
     {
       using _kubelet = await faults.stallKubelet(other);
@@ -99,6 +110,8 @@ describe("on a node", { skip: !canBreak }, () => {
     const after = await suite.pair(running);
     expect(after.workload.metadata.uid).toBe(pair.workload.metadata.uid);
     expect(after.workload.status?.containerStatuses?.[0]?.restartCount).toBe(0);
+    // A create and a stop are some ten; whoever waits for a kubelet has nothing to ask.
+    expect(kubeRequests(await scrapeGateway(suite.kube, suite.release)) - asked).toBeLessThan(40);
   }, 420_000);
 
   it("a supervisor whose process is killed is replaced, and the workload stays", async () => {
@@ -196,13 +209,45 @@ describe("on a node", { skip: !canBreak }, () => {
         if (condition !== undefined) disruptions.set(metadata.uid, `${condition.reason}: ${condition.message}`);
       });
       stack.defer(unsubscribe);
-      await using _pressure = await faults.pressMemory(joined);
+      const pressure = stack.use(await faults.pressMemory(joined));
       const over = await inhabitants.bound.until(failed(150_000));
       expect(said(over)).toMatch(/WorkloadReady Evicted: .*low on resource: memory/);
       await isReplaced(inhabitants);
       expect(disruptions.get(uid(inhabitants.pair))).toMatch(
         /^TerminationByKubelet: The node was low on resource: memory/,
       );
+      // Until its node takes Pods again, the one that is bound to it waits.
+      await inhabitants.bound.start();
+      await inhabitants.bound.until(reason("Unschedulable"));
+      await pressure[Symbol.asyncDispose]();
+      await inhabitants.bound.until(phase("READY", 150_000));
+    }, 600_000);
+
+    // The last one: the node does not come back.
+    it("and that is gone takes its workload with it (NodeLost), whose next start waits for its volume (WaitingForVolume)", async () => {
+      let volume: string | undefined;
+      await using stack = new AsyncDisposableStack();
+      // After the sandbox: whoever made it cannot clean it up on a node that is gone.
+      stack.defer(async () => {
+        if (volume !== undefined) await suite.kubectl(["delete", "pv", volume, "--ignore-not-found", "--timeout=60s"]);
+      });
+      const bound = await (async () => {
+        await using _home = await cordoned(home);
+        await using _other = await cordoned(other);
+        const sandbox = stack.use(await suite.create());
+        await sandbox.ready();
+        return sandbox;
+      })();
+      const { workload } = await suite.pair(bound);
+      expect(workload.spec?.nodeName).toBe(joined);
+      volume = await volumeOf(workload);
+      stack.use(await faults.stallKubelet(joined));
+      await suite.kubectl(["delete", "node", joined, "--timeout=20s"]);
+      // Nobody but the cluster may end Pods that no kubelet vouches for; it waits 40 s and looks every 20 s (1.34: podgc/gc_controller.go).
+      expect(said(await bound.until(failed(150_000)))).toMatch(/WorkloadReady NodeLost: .*is gone with its node/);
+      await bound.start();
+      const seen = await bound.until(reason("WaitingForVolume"));
+      expect(phase("STARTING").test(seen)).toBe(true);
     }, 480_000);
   });
 });
