@@ -46,6 +46,8 @@ export interface ClusterViewOptions {
   readonly log: Logger;
   /** A sandbox's objects changed. */
   readonly onSandbox: (sandboxId: string) => void;
+  /** Nothing is left of a Pod of a sandbox; told before the sandbox's change. */
+  readonly onPodGone: (sandboxId: string, last: Live<Pod>) => void;
   /** A NetworkPolicy changed, or a namespace is followed from now on. */
   readonly onPolicies: () => void;
   /** The cluster tells of an object. */
@@ -398,6 +400,7 @@ export class ClusterView {
         this.overlay.gone(uid);
         this.#readable.delete(uid);
       }
+      if (id !== undefined && plural === pods.plural) this.#options.onPodGone(id, object as unknown as Live<Pod>);
       wake(object);
     });
     return informer;

@@ -122,6 +122,7 @@ class KubernetesDriver implements Driver {
       log,
       now,
       onSandbox: (id) => this.#running?.reconciler.wake(id),
+      onPodGone: (id, last) => this.#running?.reconciler.podIsGone(id, last),
       onPolicies: () => this.#repairPolicies(),
       onEvent: (event) => this.#tellEvent(event),
       onForeignPod: (id, pod) => this.#tellForeignPod(id, pod),

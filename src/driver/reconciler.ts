@@ -32,7 +32,7 @@ interface Memory {
   readonly missingSecrets: Set<string>;
   readonly images: Map<string, string>;
   refusedReplacement: RefusedReplacement | undefined;
-  /** Pods that last said why they end. What follows from it may be done when nothing is left of them. */
+  /** The last few Pods of which nothing is left, and that said why they ended. */
   troubled: readonly Live<Pod>[];
   readonly changedAt: Map<string, { readonly text: string; readonly at: Date }>;
 }
@@ -163,6 +163,12 @@ export class Reconciler {
     this.wake(sandboxId);
   }
 
+  /** Nothing is left of a Pod, which was last seen like this. What follows from it is done later, and is told with why it ended. */
+  podIsGone(sandboxId: string, pod: Live<Pod>): void {
+    const memory = this.#memory.get(sandboxId);
+    if (memory !== undefined && lossOf(pod) !== "deleted") memory.troubled = [pod, ...memory.troubled].slice(0, 4);
+  }
+
   /** Tells watchers how the sandbox stands. */
   publish(sandboxId: string): void {
     const { hub, view } = this.#options;
@@ -200,11 +206,6 @@ export class Reconciler {
       const observed = view.observe(sandboxId);
       this.#settle(observed, memory);
       keepToLivingPods(memory, observed);
-      const troubled = [...observed.workloads, ...observed.supervisors].filter((pod) => lossOf(pod) !== "deleted");
-      const former = memory.troubled.filter((pod) =>
-        troubled.every(({ metadata }) => metadata.uid !== pod.metadata.uid),
-      );
-      memory.troubled = [...troubled, ...former].slice(0, 4);
       const { actions, againAfterMs } = plan(observed, { gatewayId, ...memory });
       if (actions.length === 0) {
         this.publish(sandboxId);
