@@ -95,6 +95,10 @@ export const admissionRules: Readonly<Record<string, Rule>> = {
     why: "the deprecated twin of serviceAccountName, which is compared",
     tolerates: () => true,
   },
+  "spec.shareProcessNamespace": {
+    why: "a supervisor that an earlier gateway made has none of it, which costs it a signal while it boots and opens nothing",
+    tolerates: (expected, admitted) => same(expected, admitted) || admitted === undefined,
+  },
   "spec.dnsPolicy": defaultsTo("ClusterFirst"),
   "spec.schedulerName": defaultsTo("default-scheduler"),
   "spec.securityContext.seLinuxOptions": seLinuxLevel,

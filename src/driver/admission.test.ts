@@ -56,6 +56,7 @@ describe.each(["workload", "supervisor"] as const)("an admitted %s Pod", (role) 
       (pod) =>
         Object.assign(pod.spec.containers[0], { image: `${pod.spec.containers[0].image}@sha256:${"0".repeat(64)}` }),
     ],
+    ["no shared process namespace, as an earlier gateway made it", (pod) => delete pod.spec.shareProcessNamespace],
     ["another controller's gate", (pod) => pod.spec.schedulingGates.push({ name: "kueue.x-k8s.io/admission" })],
     ["an SELinux level", (pod) => Object.assign(pod.spec.securityContext, { seLinuxOptions: { level: "s0:c1,c2" } })],
   ])("may have %s", (_what, change) => {
