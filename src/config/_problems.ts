@@ -39,8 +39,8 @@ function problemOf(issue: z.core.$ZodIssue, schema: z.ZodType, input: unknown): 
   const found = valueAt(input, path);
   if (issue.code === "unrecognized_keys") {
     const known = keysAt(schema, path) ?? [];
-    const elsewhere = notHere[printPath(path)] ?? {};
-    return issue.keys.map((key) => ({ path: [...path, key], text: unknownKey(key, known, elsewhere[key]) }));
+    const elsewhere = notHere.get(printPath(path));
+    return issue.keys.map((key) => ({ path: [...path, key], text: unknownKey(key, known, elsewhere?.get(key)) }));
   }
   if (issue.code === "invalid_key") {
     const expected = issue.issues[0]?.message ?? "a valid key";

@@ -2,7 +2,7 @@
  * Settings, by table, that operators know from other gateways of OpenShell and that this one does not have: what takes their place, or why
  * nothing has to.
  */
-export const notHere: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+export const notHere: ReadonlyMap<string, ReadonlyMap<string, string>> = tables({
   openshell: {
     credential_drivers: "this gateway keeps no credentials of providers",
     supervisor: "nobody stands between a sandbox and its supervisor",
@@ -41,7 +41,8 @@ export const notHere: Readonly<Record<string, Readonly<Record<string, string>>>>
     ssh_socket_path: "there is no SSH",
     client_tls_secret_name: "supervisors and runtimes have certificates of their own, made for each start",
     host_gateway_ip: "a Pod has no host to go back to",
-    https_proxy: "a NetworkPolicy of yours opens the way to a proxy; give its address in the sandbox's environment",
+    https_proxy:
+      "a NetworkPolicy of yours, named in sandbox_runtime.tolerated_network_policies, opens the way to a proxy; give its address in the sandbox's environment",
     no_proxy: "give it in the sandbox's environment",
     proxy_auth_secret_name: "a proxy that asks for a password gets it from the sandbox's environment",
     proxy_auth_secret_key: "a proxy that asks for a password gets it from the sandbox's environment",
@@ -58,4 +59,8 @@ export const notHere: Readonly<Record<string, Readonly<Record<string, string>>>>
   "openshell.drivers.kubernetes.sandbox_runtime": {
     network_policy_enforced: "it is tried before an agent starts: fence_check",
   },
-};
+});
+
+function tables(given: Readonly<Record<string, Readonly<Record<string, string>>>>) {
+  return new Map(Object.entries(given).map(([table, keys]) => [table, new Map(Object.entries(keys))]));
+}

@@ -213,8 +213,9 @@ describe("a wrong setting", () => {
     ],
     [
       'https_proxy = "http://proxy:3128"',
-      "https_proxy (line 4): is not a setting of this gateway: a NetworkPolicy of yours opens the way to a proxy; give its address",
+      "https_proxy (line 4): is not a setting of this gateway: a NetworkPolicy of yours, named in sandbox_runtime.tolerated_network_policies, opens the way",
     ],
+    ["constructor = 1", "constructor (line 4): is unknown; known here: "],
     [
       'provisioning_timeout = "5 minutes"',
       'provisioning_timeout (line 4): expected a duration such as "30s", "10m" or "2h", or "" for none, found "5 minutes"',

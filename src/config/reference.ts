@@ -49,12 +49,12 @@ ${settingRules.map(({ keys, sentence }) => `- ${keys.map((key) => `\`${key}\``).
 
 ## Settings of other gateways that this one does not have
 
-They are refused like any unknown setting, with the sentence that stands here.
+They are refused like any unknown setting: by Helm in its own words, by the gateway with the sentence that stands here.
 
 | setting | here |
 |---|---|
-${Object.entries(notHere)
-  .flatMap(([table, keys]) => Object.entries(keys).map(([key, sentence]) => `| \`${table}.${key}\` | ${sentence} |`))
+${[...notHere]
+  .flatMap(([table, keys]) => [...keys].map(([key, sentence]) => `| \`${table}.${key}\` | ${sentence} |`))
   .join("\n")}
 `;
 }
