@@ -1,6 +1,6 @@
 // The libraries of `npm run synth` as one file each: to find and read their two hundred modules takes longer than what is done with them.
 // The files are made again when package-lock.json has changed; whoever doubts them deletes their folder.
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { registerHooks } from "node:module";
 import { basename, dirname, join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -8,11 +8,11 @@ import { pathToFileURL } from "node:url";
 const root = join(import.meta.dirname, "..", "..");
 const names = ["zod", "cdk8s", "constructs", "smol-toml"];
 
-/** From now on whoever imports one of the libraries gets its one file, which is kept in the folder. */
+/** From now on whoever imports one of the libraries gets its one file, which is kept in the folder; where nothing can be kept, as ever. */
 export async function importLibrariesWhole(folder) {
   const { mtimeMs, size } = statSync(join(root, "package-lock.json"));
   const current = join(folder, `${Math.round(mtimeMs)}-${size}`);
-  if (!existsSync(current)) await bundle(current);
+  if (!existsSync(current) && !(await bundle(current))) return;
   const urls = new Map(names.map((name) => [name, pathToFileURL(join(current, `${name}.mjs`)).href]));
   registerHooks({
     resolve(name, context, next) {
@@ -26,17 +26,17 @@ export async function importLibrariesWhole(folder) {
 /** Complete under its name or not there, though others do the same at the same time; what was there for another package-lock.json goes. */
 async function bundle(current) {
   const folder = dirname(current);
-  mkdirSync(folder, { recursive: true });
-  const making = mkdtempSync(`${folder}-`);
+  const making = `${current}.${process.pid}`;
   try {
+    mkdirSync(making, { recursive: true });
     await bundleInto(making);
-    const old = readdirSync(folder).filter((name) => name !== basename(current));
-    for (const name of old) rmSync(join(folder, name), { recursive: true, force: true });
     renameSync(making, current);
-  } catch (error) {
+    const old = readdirSync(folder).filter((name) => !name.startsWith(basename(current)));
+    for (const name of old) rmSync(join(folder, name), { recursive: true, force: true });
+  } catch {
     rmSync(making, { recursive: true, force: true });
-    if (!existsSync(current)) throw error;
   }
+  return existsSync(current);
 }
 
 async function bundleInto(outdir) {
