@@ -5,11 +5,11 @@ import { Conformance, type NewSandbox, type Pair, tables } from "../support/conf
 import { ociRuntimeOf } from "../support/oci-runtime.ts";
 import { failureOf } from "../support/outcome.ts";
 import { workerRelease } from "../support/release.ts";
-import { handlers, runtimeClass } from "../support/runtime-class.ts";
+import { runtimeClass } from "../support/runtime-class.ts";
 import { phase } from "../support/waits.ts";
 
 /** Of supervisors, and nobody else's. */
-const ofSupervisors = runtimeClass(`conformance-${workerRelease().name}-supervisors`, handlers[0]);
+const ofSupervisors = runtimeClass(`conformance-${workerRelease().name}-supervisors`);
 
 let suite: Conformance;
 let supervisorsClass: AsyncDisposable | undefined;

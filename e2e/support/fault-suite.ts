@@ -46,7 +46,7 @@ export class FaultSuite implements AsyncDisposable {
     const access = await kubeconfigAccess(kubeconfig);
     const { ca } = (await access.credentials(false)).tls;
     const proxy = undo.use(await ApiProxy.open({ server: access.server, ca, ...(await faults.apiServerFront()) }));
-    // One that a run left behind asks a proxy that is gone, and a StatefulSet replaces no Pod that never was ready.
+    // One that a run left behind asks a proxy that is gone.
     await removed(kubeconfig);
     undo.defer(() => removed(kubeconfig));
     const { address } = await faults.apiServerFront();

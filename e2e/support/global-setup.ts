@@ -6,8 +6,7 @@ import { type Progress, stderrProgress } from "../cluster/progress.ts";
 import type { ClusterProvider } from "../cluster/provider.ts";
 import { selectProvider } from "../cluster/select.ts";
 import "./conformance.ts";
-import { beginRun, endRun, removeLeftovers, takeTurn } from "./leftovers.ts";
-import { workerReleases } from "./release.ts";
+import { beginRun, endRun, releases, removeLeftovers, takeTurn } from "./leftovers.ts";
 import { suiteClasses } from "./runtime-class.ts";
 
 /**
@@ -37,7 +36,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
 
 /** A gateway of somebody else's must not be upgraded, and then removed, because it is called like one of ours. */
 async function refuseOthersReleases(kubeconfig: string): Promise<void> {
-  const names = workerReleases.flatMap(({ namespace, sandboxNamespace }) => [namespace, sandboxNamespace]);
+  const names = releases.flatMap(({ namespace, sandboxNamespace }) => [namespace, sandboxNamespace]);
   const taken = await kubectl(kubeconfig, ["get", "namespace", ...names, "--ignore-not-found", "-o", "name"]);
   if (taken.trim() === "") return;
   throw new Error(

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { labels } from "../../src/manifests/names.ts";
-import { nodeRepairs, ownObjects, workspaceSelectors } from "./leftovers.ts";
+import { nodeMarks, nodeRepairs, ownObjects, workspaceSelectors } from "./leftovers.ts";
 import { workerReleases } from "./release.ts";
 import { modesGatewayId, operatorLabel } from "./workspace-mode.ts";
 
@@ -17,16 +17,18 @@ const node = (name: string, { unschedulable = false, taints = [], labels = {}, c
   status: { capacity },
 });
 
-test("a node is cordoned again, or not any more, as it was before the run", () => {
+test("a node is cordoned again, or not any more, where the suite did the opposite, and nobody else", () => {
   const nodes = [
     node("kept"),
-    node("ours", { unschedulable: true }),
+    node("ours", { unschedulable: true, labels: { [nodeMarks.cordoned]: "yes" } }),
     node("theirs", { unschedulable: true }),
-    node("lent"),
+    node("lent", { labels: { [nodeMarks.lent]: "yes" } }),
   ];
-  expect(nodeRepairs(nodes, ["theirs", "lent", "gone"])).toEqual([
+  expect(nodeRepairs(nodes)).toEqual([
     ["uncordon", "ours"],
+    ["label", "node", "ours", `${nodeMarks.cordoned}-`],
     ["cordon", "lent"],
+    ["label", "node", "lent", `${nodeMarks.lent}-`],
   ]);
 });
 
@@ -38,7 +40,7 @@ test("of a node's taints, labels and resources those of the suite are taken away
   };
   const none = { "conformance.openshell.test/gpu": null };
   const patch = JSON.stringify({ status: { capacity: none, allocatable: none } });
-  expect(nodeRepairs([node("a", given)], [])).toEqual([
+  expect(nodeRepairs([node("a", given)])).toEqual([
     ["taint", "node", "a", "conformance.openshell.test/away-"],
     ["label", "node", "a", "conformance.openshell.test/openshell-2-best-"],
     ["patch", "node", "a", "--subresource=status", "--type=merge", "-p", patch],

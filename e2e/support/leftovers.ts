@@ -7,6 +7,7 @@ import { z } from "zod";
 import { labels } from "../../src/manifests/names.ts";
 import { cacheDirectory } from "../cluster/cache.ts";
 import { applyObjects, kubectl, kubectlAttempt } from "../cluster/clients.ts";
+import { lentLabel } from "../cluster/kubeconfig/index.ts";
 import { lockCluster } from "../cluster/local/state.ts";
 import type { Progress } from "../cluster/progress.ts";
 import { releaseNamed, uninstall, workerReleases } from "./release.ts";
@@ -16,6 +17,8 @@ const where = ["-n", record.namespace, "configmap", record.name, "--ignore-not-f
 
 /** Of labels, taints and resources that tests give to nodes. */
 const prefix = "conformance.openshell.test/";
+/** On a node that a test took out of scheduling, or that the provider put back into it: whoever else does so is not undone. */
+export const nodeMarks = { cordoned: `${prefix}cordoned`, lent: lentLabel } as const;
 const ownName = /\/conformance(-[0-9a-f]{6,8}|-[ab]|-openshell[\w-]*|\.openshell\.test-[\w-]+)$/;
 const clusterKinds = [
   "mutatingadmissionpolicybindings",
@@ -31,7 +34,11 @@ export const workspaceSelectors: readonly string[] = [
   `${prefix}workspace`,
   `${labels.gatewayId} in (${workerReleases.map(({ name }) => `modes-${name}`).join(", ")})`,
 ];
-const releases = [...workerReleases, ...["openshell-oidc", "openshell-dev", "openshell-faults"].map(releaseNamed)];
+/** All that the suite installs. */
+export const releases = [
+  ...workerReleases,
+  ...["openshell-oidc", "openshell-dev", "openshell-faults"].map(releaseNamed),
+];
 
 const nodeListSchema = z.array(
   z.object({
@@ -52,9 +59,7 @@ export function takeTurn(progress: Progress, signal?: AbortSignal): Promise<Asyn
 }
 
 export async function beginRun(kubeconfig: string): Promise<void> {
-  const cordoned = (await nodesOf(kubeconfig)).filter(({ spec }) => spec.unschedulable);
-  const data = { cordoned: JSON.stringify(cordoned.map(({ metadata }) => metadata.name)) };
-  await applyObjects(kubeconfig, [{ apiVersion: "v1", kind: "ConfigMap", metadata: record, data }]);
+  await applyObjects(kubeconfig, [{ apiVersion: "v1", kind: "ConfigMap", metadata: record }]);
 }
 
 export async function endRun(kubeconfig: string): Promise<void> {
@@ -63,12 +68,9 @@ export async function endRun(kubeconfig: string): Promise<void> {
 
 /** Removes what a run that did not end has left, and does nothing where there was none. */
 export async function removeLeftovers(kubeconfig: string, progress: Progress): Promise<void> {
-  // Who does not answer here is told of by what comes next.
-  const { stdout } = await kubectlAttempt(kubeconfig, ["get", ...where, "-o", "jsonpath={.data.cordoned}"]);
-  if (stdout === "") return;
+  if ((await kubectl(kubeconfig, ["get", ...where, "-o", "name"])) === "") return;
   progress.note("removing what the suite left in the cluster");
-  const cordoned = z.array(z.string()).parse(JSON.parse(stdout));
-  for (const repair of nodeRepairs(await nodesOf(kubeconfig), cordoned)) await kubectl(kubeconfig, repair);
+  for (const repair of nodeRepairs(await nodesOf(kubeconfig))) await kubectl(kubeconfig, repair);
   const listed = await Promise.all(clusterKinds.map((kind) => kubectlAttempt(kubeconfig, ["get", kind, "-o", "name"])));
   const own = ownObjects(listed.map(({ stdout: names }) => names).join("\n"));
   if (own.length > 0) await kubectl(kubeconfig, ["delete", ...own, "--ignore-not-found", "--timeout=120s"]);
@@ -78,14 +80,14 @@ export async function removeLeftovers(kubeconfig: string, progress: Progress): P
   await endRun(kubeconfig);
 }
 
-/** Calls of kubectl that give nodes back as a run found them. @param cordoned names of those that were cordoned before it */
-export function nodeRepairs(nodes: Nodes, cordoned: readonly string[]): string[][] {
+/** Calls of kubectl that give nodes back as a run found them. */
+export function nodeRepairs(nodes: Nodes): string[][] {
   return nodes.flatMap(({ metadata, spec, status }) => {
     const { name } = metadata;
     const own = (keys: readonly string[]) => [...new Set(keys)].filter((key) => key.startsWith(prefix));
     const repairs: string[][] = [];
-    if (spec.unschedulable !== cordoned.includes(name))
-      repairs.push([spec.unschedulable ? "uncordon" : "cordon", name]);
+    if (spec.unschedulable && nodeMarks.cordoned in metadata.labels) repairs.push(["uncordon", name]);
+    if (!spec.unschedulable && nodeMarks.lent in metadata.labels) repairs.push(["cordon", name]);
     for (const [verb, keys] of [
       ["taint", own(spec.taints.map(({ key }) => key))],
       ["label", own(Object.keys(metadata.labels))],

@@ -1,4 +1,5 @@
 import type { Conformance } from "./conformance.ts";
+import { nodeMarks } from "./leftovers.ts";
 
 /** Gives a node a label of the test's own, which nobody else selects on, until disposed of. */
 export async function labelled(suite: Conformance, node: string, key: string): Promise<AsyncDisposable> {
@@ -15,4 +16,15 @@ export async function equipped(suite: Conformance, node: string, resource: strin
   };
   await say(String(count));
   return { [Symbol.asyncDispose]: () => say(null) };
+}
+
+/** Takes a node out of scheduling, until disposed of. */
+export async function cordoned(suite: Conformance, node: string): Promise<AsyncDisposable> {
+  await suite.kubectl(["label", "node", node, `${nodeMarks.cordoned}=yes`, "--overwrite"]);
+  await suite.kubectl(["cordon", node]);
+  const undo = async () => {
+    await suite.kubectl(["uncordon", node]);
+    await suite.kubectl(["label", "node", node, `${nodeMarks.cordoned}-`]);
+  };
+  return { [Symbol.asyncDispose]: undo };
 }

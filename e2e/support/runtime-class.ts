@@ -18,8 +18,6 @@ export function suiteClasses(provider: ProviderName): object[] {
   return [runtimeClass("conformance-a", first), runtimeClass("conformance-b", second)];
 }
 
-export const handlers: readonly [string, string] = handlersOf("local");
-
 /**
  * A RuntimeClass for an OCI runtime that the nodes' container runtime is configured with.
  * @param handler @default the one that all nodes have

@@ -7,6 +7,9 @@ import { processes, type Shell } from "../exec.ts";
 import { kubernetesNodes } from "../kubernetes-nodes.ts";
 import type { ClusterProvider, NodeInfo, UpOptions } from "../provider.ts";
 
+/** On a node that was cordoned by somebody else and is uncordoned for as long as a test needs it. */
+export const lentLabel = "conformance.openshell.test/lent";
+
 export interface KubeconfigOptions {
   /** @default the first file in $KUBECONFIG, else ~/.kube/config */
   readonly kubeconfig?: string;
@@ -103,6 +106,7 @@ export class KubeconfigProvider implements ClusterProvider {
         "no node of this cluster is cordoned, and this provider cannot make one",
       );
     }
+    await this.#kubectl(["label", "node", cordoned.name, `${lentLabel}=yes`, "--overwrite"]);
     await this.#kubectl(["uncordon", cordoned.name]);
     return { ...cordoned, schedulable: true };
   }
@@ -112,6 +116,7 @@ export class KubeconfigProvider implements ClusterProvider {
     if (!known.includes(name))
       throw new OpenShellError("not-found", `there is no node ${name}: the cluster has ${known.join(", ")}`);
     await this.#kubectl(["cordon", name]);
+    await this.#kubectl(["label", "node", name, `${lentLabel}-`]);
   }
 
   async collectLogs(directory: string): Promise<void> {

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Live, Pod } from "../../../src/kube/index.ts";
 import { Conformance, type Pair, tables } from "../../support/conformance.ts";
 import { CountingSandbox } from "../../support/counting-sandbox.ts";
+import { cordoned } from "../../support/node-changes.ts";
 import { said } from "../../support/outcome.ts";
 import type { TestSandbox } from "../../support/test-sandbox.ts";
 import { phase, reason } from "../../support/waits.ts";
@@ -24,7 +25,7 @@ describe("pod_anti_affinity = preferred", () => {
   let sandbox: TestSandbox;
 
   beforeAll(async () => {
-    await using _cordoned = await cordoned(await spareNode());
+    await using _cordoned = await cordoned(suite, await spareNode());
     sandbox = await suite.create();
     await sandbox.ready();
   });
@@ -41,7 +42,7 @@ describe("pod_anti_affinity = preferred", () => {
     if (suite.provider.name === "kubeconfig") skip("volumes of a foreign cluster may be bound to no node");
     await sandbox.stop();
     await sandbox.until(phase("STOPPED"));
-    await using taken = await cordoned(await gatewayNode());
+    await using taken = await cordoned(suite, await gatewayNode());
     await sandbox.start();
     const seen = await sandbox.until(reason("WaitingForVolume"));
     expect(said(seen)).toMatch(/Scheduled WaitingForVolume: no node fits the workload Pod: 0\/\d+ nodes are available/);
@@ -91,7 +92,7 @@ describe("pod_anti_affinity = required", () => {
   }) => {
     if (suite.provider.name === "kubeconfig") skip("nodes of a foreign cluster are not added or taken away");
     await using stack = new AsyncDisposableStack();
-    const only = stack.use(await cordoned(await spareNode()));
+    const only = stack.use(await cordoned(suite, await spareNode()));
     const nodeSelector = { "kubernetes.io/hostname": await gatewayNode() };
     const driverConfig = { pod: { node_selector: nodeSelector } };
     const sandbox = stack.use(await CountingSandbox.create(suite, { driverConfig }));
@@ -131,12 +132,6 @@ async function spareNode(): Promise<string> {
   const name = (await suite.provider.nodes()).map((node) => node.name).find((node) => node !== busy);
   if (name === undefined) throw new Error("placement needs two nodes");
   return name;
-}
-
-/** Takes a node out of scheduling. */
-async function cordoned(name: string): Promise<AsyncDisposable> {
-  await suite.kubectl(["cordon", name]);
-  return { [Symbol.asyncDispose]: async () => void (await suite.kubectl(["uncordon", name])) };
 }
 
 /** Keeps new Pods from a node by a taint that nobody tolerates; taken away once, however often disposed of. */
