@@ -31,6 +31,7 @@ const { values } = parseArgs({
 });
 const seconds = Number(values.seconds);
 const channels = Number(values.channels);
+if (!(seconds >= 20 && channels >= 1)) throw new Error("--seconds is at least 20, --channels at least 1");
 const release = releaseNamed("openshell-bench");
 
 await using undo = new AsyncDisposableStack();
@@ -151,6 +152,8 @@ async function measure(work: string, run: (until: number) => Promise<number>): P
   const running = run(began + seconds * 1000).finally(() => {
     isOver = true;
   });
+  // It is awaited below; until then it may fail without being heard.
+  running.catch(() => undefined);
   while (!isOver) {
     for (const [role, reading] of await readings()) {
       const of = seen.get(role) ?? [];
