@@ -245,6 +245,8 @@ describe("on a node", { skip: !canBreak }, () => {
       await suite.kubectl(["delete", "node", joined, "--timeout=20s"]);
       // Nobody but the cluster may end Pods that no kubelet vouches for; it waits 40 s and looks every 20 s (1.34: podgc/gc_controller.go).
       expect(said(await bound.until(failed(150_000)))).toMatch(/WorkloadReady NodeLost: .*is gone with its node/);
+      // The end is written down: what is shown before that is only seen.
+      await bound.until(reason("GenerationFailed"));
       await bound.start();
       const seen = await bound.until(reason("WaitingForVolume"));
       expect(phase("STARTING").test(seen)).toBe(true);
