@@ -628,6 +628,10 @@ describeWithHelm("a guard", () => {
       "service.healthPort is 8080, where the gateway listens for users; give it another port",
     ],
     [
+      { service: { metricsPort: 8080 } },
+      "service.metricsPort is 8080, where the gateway listens for users, or the same as service.healthPort; give it another port, or 0 for none",
+    ],
+    [
       { service: { metricsPort: 8081 } },
       "service.metricsPort is 8080, where the gateway listens for users, or the same as service.healthPort; give it another port, or 0 for none",
     ],

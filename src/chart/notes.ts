@@ -62,6 +62,7 @@ const withCertificate: Block = [
         // The Secret's own ca.crt is not who signed the gateway's.
         [
           ...saveAuthority,
+          write("\n  umask 077"),
           ...saveKey(names.clientTlsSecret, "tls.crt", "admin.crt"),
           ...saveKey(names.clientTlsSecret, "tls.key", "admin.key"),
           ...addGateway([withAuthority, write(" --cert admin.crt --key admin.key")]),

@@ -272,17 +272,19 @@ describeWithHelm("a contradiction about certificates and keys", () => {
         "certManager.certificateDuration is shorter than 1h, or certManager.certificateRenewBefore than 5m, which cert-manager refuses; raise them",
       ],
     ),
-    [
+    ...["certSecretName", "clientCaSecretName"].map((name): [object, string] => [
       {
-        server: { disableTls: true, tls: { certSecretName: "a" } },
+        server: { disableTls: true, tls: { [name]: "a" } },
         gatewayConfig: { "openshell.gateway.auth": { allow_unauthenticated_users: true } },
       },
       "server.tls.certSecretName and server.tls.clientCaSecretName have no effect while server.disableTls is true; set it to false, or remove the names",
-    ],
-    [
-      { server: { tls: { certSecretName: "a" } }, pkiInitJob: { serverDnsNames: ["a.example.com"] } },
-      "pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses have no effect while server.tls.certSecretName names the certificate; remove them, or the name",
-    ],
+    ]),
+    ...[{ serverDnsNames: ["a.example.com"] }, { serverIpAddresses: ["192.0.2.1"] }].map(
+      (pkiInitJob): [object, string] => [
+        { server: { tls: { certSecretName: "a" } }, pkiInitJob },
+        "pkiInitJob.serverDnsNames and pkiInitJob.serverIpAddresses have no effect while server.tls.certSecretName names the certificate; remove them, or the name",
+      ],
+    ),
     [
       { certManager: { enabled, internalNames: false } },
       "certManager.internalNames is false and certManager.serverDnsNames is empty, so the certificate would name nothing; set certManager.internalNames to true, or give certManager.serverDnsNames, and one of them as grpc_endpoint of openshell.drivers.kubernetes in gatewayConfig",

@@ -35,7 +35,7 @@ export const valuesSchema = z.strictObject({
   ),
   nameOverride: setting(
     namePart(),
-    "Replaces the chart's name in object names and labels; another one makes other objects.",
+    "Replaces the chart's name in object names and labels; another one makes other objects, and beside fullnameOverride cannot be given to a release that is installed.",
   ),
   fullnameOverride: setting(
     z.string().regex(orEmpty(serviceName)).default(""),
