@@ -8,6 +8,7 @@ import {
   type NetworkPolicy,
   networkPolicies,
   type Pod,
+  pods,
   type Resource,
   type Secret,
   sandboxes,
@@ -433,6 +434,31 @@ describe("refusals", () => {
       code: "already-exists",
     });
     expect(cluster.all("sandboxes").length).toBe(1);
+  });
+});
+
+describe("a sandbox that has failed", () => {
+  test("is started anew also by who hears of it before its record says so", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    const written = Promise.withResolvers<void>();
+    let isHeld = false;
+    cluster.beforeWrite = async ({ verb, resource }) => {
+      if (isHeld || verb !== "patch" || resource !== "sandboxes") return;
+      isHeld = true;
+      await written.promise;
+    };
+    const workload = cluster.all<Pod>("pods").find(({ metadata }) => !metadata.name.startsWith("os-supervisor"));
+    const status = { phase: "Failed", reason: "Evicted", message: "The node was low on resource: memory." };
+    const { namespace, name = "" } = workload?.metadata ?? {};
+    await cluster.patch(pods, namespace, name, { type: "merge", body: { status } });
+    await until(cluster, "the write of its end", () => isHeld);
+    expect(await reasonsOf(client)).toContain("Evicted");
+    const starting = client.startSandbox({ sandboxId: testSandboxId, generationId: "g2" });
+    written.resolve();
+    await during(cluster, driver, starting);
+    expect(await reasonsOf(client)).toEqual(ready);
   });
 });
 

@@ -7,8 +7,10 @@ import { capabilitiesOf, checkGateway } from "./capabilities.ts";
 import type { Hub } from "./hub.ts";
 import { masterKidOf } from "./identity.ts";
 import { isEnding, isGated, isGoing, isTerminal, type Observed, sandboxIdOf } from "./observed.ts";
+import { reasonClass } from "./reasons.ts";
 import { type GenerationRecord, generationIdFor } from "./record.ts";
 import { checkStillAllowed, sandboxSpecOf } from "./request.ts";
+import { conditionsOf } from "./status.ts";
 import type { DriverOptions, Running } from "./types.ts";
 
 export interface ServiceOptions {
@@ -158,8 +160,10 @@ export function computeDriver({
     async startSandbox(request) {
       requireLead();
       const { reconciler } = running();
-      const { known } = require(request);
-      if (known.intent === "running") return { runtimeIdentity: identityOf(known) };
+      const { known, ...observed } = require(request);
+      // One that is said to have failed is over, though its record may say so only in a moment.
+      const isOver = conditionsOf(observed).some(({ reason }) => reasonClass(reason) === "failed");
+      if (known.intent === "running" && !isOver) return { runtimeIdentity: identityOf(known) };
       const id = generationIdFor(known.sandbox.id, request.generationId);
       // A retry of a start that failed after the CR ran is a new generation all the same: Secrets and Pods of an id are made once.
       const generationId = id === known.generation.id ? generationIdFor(known.sandbox.id, "") : id;
