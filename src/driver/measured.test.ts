@@ -72,7 +72,7 @@ describe("what a driver tells of its work", () => {
 });
 
 describe("a slow API server", () => {
-  test("holds up each sandbox alone: fifty are waited for at once", async () => {
+  test("holds up each sandbox alone: fifty are waited for at once", { timeout: 60_000 }, async () => {
     const cluster = new FakeCluster();
     const { client, quiet } = await driverOn(cluster, {});
     const answers = Promise.withResolvers<void>();
