@@ -9,14 +9,14 @@ export interface Resources {
   readonly limits: Readonly<Record<string, string>>;
 }
 
-/** What the supervisor gets when nothing is configured. Provisional until it is measured under load; this is the only place that has it. */
+/** What the supervisor gets when nothing is configured; measured (`npm run bench -- pair`, docs/adr/0022). This is the only place that has it. */
 export const supervisorDefaults: Resources = {
   requests: { cpu: "50m", memory: "96Mi" },
   limits: { memory: "256Mi" },
 };
 
 /**
- * What a workload gets whose caller asks for nothing: what the runtime alone takes (measured: 70 MB resident), so that no Pod of a pair is
+ * What a workload gets whose caller asks for nothing: what the runtime alone takes at work (docs/adr/0022), so that no Pod of a pair is
  * in QoS class BestEffort, the first that a kubelet evicts.
  */
 export const workloadDefaults: Resources = {
