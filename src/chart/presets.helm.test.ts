@@ -63,9 +63,8 @@ describeWithHelm("a preset", () => {
     const own = ["gateway", "runtime", "supervisor"].map((name) => `mirror.example.com/openshell/${name}:0.1.0`);
     expect([...new Set(images)].sort()).toEqual(["mirror.example.com/agents/base:1.0", ...own]);
     expect(settings.image_pull_secrets).toEqual(["mirror-pull"]);
-    expect(find(objects, "CronJob").spec.jobTemplate.spec.template.spec.imagePullSecrets).toEqual([
-      { name: "mirror-pull" },
-    ]);
+    const pullers = [find(objects, "StatefulSet").spec, find(objects, "CronJob").spec.jobTemplate.spec];
+    for (const { template } of pullers) expect(template.spec.imagePullSecrets).toEqual([{ name: "mirror-pull" }]);
   });
 
   it("air-gapped takes digests where its comments have them", () => {
