@@ -53,6 +53,7 @@ async function bundleInto(outdir) {
   );
   await build({
     entryPoints,
+    nodePaths: [join(root, "node_modules")],
     outdir,
     outExtension: { ".js": ".mjs" },
     bundle: true,
