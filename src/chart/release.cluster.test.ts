@@ -243,6 +243,15 @@ describeOnCluster("a release with a running sandbox", () => {
     expectUntouched();
   });
 
+  it("gets over an upgrade whose Pod cannot be started, by a rollback alone, and the sandbox with it", async () => {
+    helm("upgrade", "openshell", chartDirectory, "--reuse-values", "--set=gateway.image.tag=none");
+    const shown = () => get("pod/openshell-0", "{.spec.containers[0].image} {.status.phase}");
+    await expect.poll(shown, { timeout: 90_000, interval: 500 }).toMatch(/:none Pending$/);
+    helm("rollback", "openshell", ...patience);
+    expect(shown()).toMatch(new RegExp(`:${tag} Running$`));
+    expectUntouched();
+  });
+
   it("leaves on uninstall what docs/reference/gitops.md says, and nothing else", () => {
     helm("uninstall", "openshell", ...patience);
     // Helm waits for what it deletes itself; the gateway's Pod ends after its StatefulSet.

@@ -72,11 +72,14 @@ export function splitBindAddress(text: string): { host: string; port: number } |
   return { host, port };
 }
 
+const endpointForm = 'an endpoint such as "https://gateway.example.com:8080", without path, query or user';
+
 /** `http(s)://host:port` without path, query or user; empty where it is derived. */
 export const endpoint = () =>
-  z.string().refine((text) => text === "" || isEndpoint(text), {
-    error: 'an endpoint such as "https://gateway.example.com:8080", without path, query or user',
-  });
+  z
+    .string()
+    .regex(/^$|^https?:\/\/[^\s/?#@]+\/?$/, { error: endpointForm })
+    .refine((text) => text === "" || isEndpoint(text), { error: endpointForm });
 
 function isEndpoint(text: string): boolean {
   if (!URL.canParse(text)) return false;
@@ -140,16 +143,21 @@ const labelValue = form(
   "a label value: letters, digits, '-', '_' and '.', at most 63 characters",
 );
 
+const selectorForm = 'a label such as "example.com/workspace" or "example.com/workspace=true"';
+const selector = new RegExp(`^$|${qualifiedKey.source.slice(0, -1)}(=(${labelName.source.slice(1, -1)})?)?$`);
+
 /** `key` or `key=value`, or the empty string for none. */
 export const labelSelector = () =>
-  z.string().refine(
-    (text) => {
-      const [key = "", value = "", ...more] = text.split("=");
-      const isLabel = isQualifiedName(key) && more.length === 0;
-      return text === "" || (isLabel && (value === "" || (labelName.test(value) && value.length <= 63)));
-    },
-    { error: 'a label such as "example.com/workspace" or "example.com/workspace=true"' },
-  );
+  z
+    .string()
+    .regex(selector, { error: selectorForm })
+    .refine(
+      (text) => {
+        const [key = "", value = ""] = text.split("=");
+        return text === "" || (isQualifiedName(key) && value.length <= 63);
+      },
+      { error: selectorForm },
+    );
 
 /** Labels that an operator adds to a Pod. */
 export const labels = () => z.record(ownKey, labelValue);
@@ -179,11 +187,14 @@ export const annotations = () => z.record(ownKey, z.string());
 
 const extendedName = "an extended resource such as nvidia.com/gpu, outside kubernetes.io/";
 
+const extendedKey = new RegExp(qualifiedKey.source.replace("/)?", "/)"));
+
 /** Name of an extended resource: what a device plugin calls its devices. */
 export const extendedResource = () =>
-  z.string().refine((key) => key.includes("/") && isQualifiedName(key) && !/(^|\.)kubernetes\.io\//.test(key), {
-    error: extendedName,
-  });
+  z
+    .string()
+    .regex(extendedKey, { error: extendedName })
+    .refine((key) => isQualifiedName(key) && !/(^|\.)kubernetes\.io\//.test(key), { error: extendedName });
 
 const resourceKey =
   /^(cpu|memory|ephemeral-storage|hugepages-\d+[KMG]i|[a-z0-9]([-a-z0-9.]*[a-z0-9])?\/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)$/;
