@@ -101,9 +101,15 @@ describe("a generation", () => {
       late.map(({ metadata }) => eventOf(suite, metadata.name, "FailedMount", /secret "[^"]+" not found/)),
     );
     for (const { metadata } of late) {
-      const { status } = suite.pods.get(metadata.namespace, metadata.name) ?? expect.fail(`${metadata.name} is gone`);
-      const containers = [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])];
-      expect(containers).not.toEqual([]);
+      const containers = await suite.pods.until(
+        `the containers of ${metadata.name}`,
+        () => {
+          const { status } = suite.pods.get(metadata.namespace, metadata.name) ?? {};
+          const all = [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])];
+          return all.length > 0 ? all : undefined;
+        },
+        { deadlineMs: 30_000 },
+      );
       expect(containers.filter(({ state }) => state?.running ?? state?.terminated)).toEqual([]);
     }
     expect(await sandbox.exec(["echo", "still here"])).toMatchObject({ stdout: "still here\n" });

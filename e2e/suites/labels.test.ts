@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { labels } from "../../src/manifests/names.ts";
-import { openshell } from "../../src/wire/index.ts";
 import { Conformance } from "../support/conformance.ts";
 import type { TestSandbox } from "../support/test-sandbox.ts";
 
@@ -41,7 +40,7 @@ describe("a label that somebody takes from a Pod that runs", () => {
     const after = await suite.pair(sandbox);
     expect(after.workload.metadata.uid).toBe(before.workload.metadata.uid);
     expect(after.supervisor.metadata.uid).toBe(before.supervisor.metadata.uid);
-    expect((await sandbox.get()).status?.phase).toBe(openshell.SandboxPhase.READY);
+    await sandbox.ready();
     expect(await sandbox.exec(["echo", "still here"])).toMatchObject({ exitCode: 0 });
   });
 });

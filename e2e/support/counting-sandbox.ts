@@ -75,7 +75,9 @@ export class CountingSandbox implements AsyncDisposable {
   async countsOn(count: number): Promise<void> {
     const further = () => this.count().catch(() => 0);
     await expect.poll(further, { timeout: 60_000, interval: 250 }).toBeGreaterThan(count);
-    expect((await this.sandbox.exec(["cat", "/sandbox/starts"])).stdout).toBe("started\n");
+    // The connection over which it was told may have been a lost supervisor's last.
+    const starts = () => this.sandbox.exec(["cat", "/sandbox/starts"]).then(({ stdout }) => stdout, String);
+    await expect.poll(starts, { timeout: 20_000, interval: 250 }).toBe("started\n");
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -244,11 +244,12 @@ describeOnCluster("a release with a running sandbox", () => {
   });
 
   it("gets over an upgrade whose Pod cannot be started, by a rollback alone, and the sandbox with it", async () => {
-    helm("upgrade", "openshell", chartDirectory, "--reuse-values", "--set=gateway.image.tag=none");
-    const shown = () => get("pod/openshell-0", "{.spec.containers[0].image} {.status.phase}");
-    await expect.poll(shown, { timeout: 90_000, interval: 500 }).toMatch(/:none Pending$/);
+    const volumes = JSON.stringify([{ name: "absent", secret: { secretName: "absent" } }]);
+    helm("upgrade", "openshell", chartDirectory, "--reuse-values", `--set-json=extraVolumes=${volumes}`);
+    const shown = () => get("pod/openshell-0", "{.spec.volumes[*].name} {.status.phase}");
+    await expect.poll(shown, { timeout: 90_000, interval: 500 }).toMatch(/\babsent\b.* Pending$/);
     helm("rollback", "openshell", ...patience);
-    expect(shown()).toMatch(new RegExp(`:${tag} Running$`));
+    expect(shown()).toMatch(/^(?!.*\babsent\b).* Running$/);
     expectUntouched();
   });
 
