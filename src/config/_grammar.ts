@@ -220,39 +220,31 @@ export const tolerationFields = {
   effect: z.enum(["NoSchedule", "PreferNoSchedule", "NoExecute"]).optional(),
 };
 
-/** What the fields of a toleration say against each other: which of them has to go, or the toleration itself, and what is expected there. */
-export interface TolerationProblem {
-  readonly at?: "value" | "seconds";
-  readonly expected: string;
-}
-
-/** The rules between the fields of a toleration. The API server knows them too, but only when a Pod is made. */
-export function tolerationProblems(toleration: {
-  readonly key?: string | undefined;
-  readonly operator?: string | undefined;
-  readonly value?: string | undefined;
-  readonly effect?: string | undefined;
-  readonly seconds?: number | undefined;
-}): TolerationProblem[] {
-  const { key = "", operator = "Equal", value = "", effect, seconds } = toleration;
-  const problems: TolerationProblem[] = [];
-  if (operator === "Equal" && key === "") {
-    problems.push({ expected: 'a toleration with a key, or with operator "Exists" for every taint' });
-  }
-  if (operator === "Exists" && value !== "") {
-    problems.push({ at: "value", expected: 'no value, since operator "Exists" looks at the key alone' });
-  }
-  if (seconds !== undefined && effect !== "NoExecute") {
-    problems.push({ at: "seconds", expected: 'no time, or effect "NoExecute" beside it' });
-  }
-  return problems;
+/**
+ * The rules between the fields of a toleration, for `superRefine`. The API server knows them too, but only when a Pod is made.
+ * @param seconds the field that says how long
+ * @param sentence what is said of what was expected. @default it alone
+ */
+export function tolerationRules(seconds: string, sentence = (expected: string) => expected) {
+  return (given: Readonly<Record<string, unknown>>, context: z.core.$RefinementCtx): void => {
+    const { key = "", operator = "Equal", value = "", effect } = given;
+    // At the field that has to go, or the toleration itself.
+    const refuse = (path: string[], expected: string) =>
+      context.addIssue({ code: "custom", path, message: sentence(expected) });
+    if (operator === "Equal" && key === "")
+      refuse([], 'a toleration with a key, or with operator "Exists" for every taint');
+    if (operator === "Exists" && value !== "")
+      refuse(["value"], 'no value, since operator "Exists" looks at the key alone');
+    if (given[seconds] !== undefined && effect !== "NoExecute")
+      refuse([seconds], 'no time, or effect "NoExecute" beside it');
+  };
 }
 
 // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
 const implication = (when: object, follows: object, otherwise = {}) => ({ if: when, then: follows, ...otherwise });
 const withField = (name: string, schema: object) => ({ properties: { [name]: schema }, required: [name] });
 /** The same rules as Helm reads them. */
-const tolerationRules = [
+const tolerationKeywords = [
   implication(
     withField("operator", { const: "Exists" }),
     { properties: { value: { enum: ["", null] } } },
@@ -265,10 +257,5 @@ const tolerationRules = [
 export const toleration = () =>
   z
     .strictObject({ ...tolerationFields, tolerationSeconds: z.int().optional() })
-    .superRefine((given, context) => {
-      for (const { at, expected } of tolerationProblems({ ...given, seconds: given.tolerationSeconds })) {
-        const path = at === undefined ? [] : [at === "seconds" ? "tolerationSeconds" : at];
-        context.addIssue({ code: "custom", path, message: expected });
-      }
-    })
-    .meta({ description: "A toleration of the Pod spec, in Kubernetes' own field names.", allOf: tolerationRules });
+    .superRefine(tolerationRules("tolerationSeconds"))
+    .meta({ description: "A toleration of the Pod spec, in Kubernetes' own field names.", allOf: tolerationKeywords });

@@ -12,7 +12,7 @@ export {
   splitBindAddress,
   toleration,
   tolerationFields,
-  tolerationProblems,
+  tolerationRules,
 } from "./_grammar.ts";
 export type { Resources } from "./_resources.ts";
 export { mergeQuantities, minimumWorkloadMemory, supervisorDefaults } from "./_resources.ts";

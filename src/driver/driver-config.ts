@@ -1,12 +1,6 @@
 import { z } from "zod";
 import { type FieldViolation, OpenShellError } from "../common/errors.ts";
-import {
-  nearest,
-  positiveQuantityPattern,
-  resourceName,
-  tolerationFields,
-  tolerationProblems,
-} from "../config/index.ts";
+import { nearest, positiveQuantityPattern, resourceName, tolerationFields, tolerationRules } from "../config/index.ts";
 import type { Toleration } from "../manifests/index.ts";
 
 /** What a caller may say in `driver_config`, where the operator allows it. Keys are snake_case; anything else is refused by its path. */
@@ -31,12 +25,7 @@ const objectName = z
   .regex(/^$|^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/, { error: "the name of a Kubernetes object, or empty" });
 const toleration = z
   .strictObject({ ...tolerationFields, toleration_seconds: z.int().optional() })
-  .superRefine((given, context) => {
-    for (const { at, expected } of tolerationProblems({ ...given, seconds: given.toleration_seconds })) {
-      const path = at === undefined ? [] : [at === "seconds" ? "toleration_seconds" : at];
-      context.addIssue({ code: "custom", path, message: `expected ${expected}` });
-    }
-  });
+  .superRefine(tolerationRules("toleration_seconds", (expected) => `expected ${expected}`));
 
 const schema = z.strictObject({
   pod: z
