@@ -10,7 +10,7 @@ import { type FirstSeen, firstSeen } from "../support/first-seen.ts";
 import { objectNames } from "../support/object-names.ts";
 import { failed, failureOf, said } from "../support/outcome.ts";
 import { platformEvent } from "../support/platform-event.ts";
-import { podQuota } from "../support/pod-quota.ts";
+import { podQuota } from "../support/resource-quota.ts";
 import { runtimeClass } from "../support/runtime-class.ts";
 import { TestSandbox } from "../support/test-sandbox.ts";
 import { phase, reason } from "../support/waits.ts";

@@ -5,7 +5,7 @@ import { CountingSandbox } from "../support/counting-sandbox.ts";
 import { evict } from "../support/evict.ts";
 import { scrapeGateway } from "../support/gateway-metrics.ts";
 import { failed, said } from "../support/outcome.ts";
-import { podQuota } from "../support/pod-quota.ts";
+import { podQuota } from "../support/resource-quota.ts";
 import { phase, reason } from "../support/waits.ts";
 
 let suite: Conformance;

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { Conformance } from "./conformance.ts";
 import { CountingSandbox } from "./counting-sandbox.ts";
 import { failureOf } from "./outcome.ts";
-import { podQuota } from "./pod-quota.ts";
+import { podQuota } from "./resource-quota.ts";
 
 const never = async () => {
   throw new Error("not in time");

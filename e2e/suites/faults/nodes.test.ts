@@ -7,6 +7,7 @@ import { CountingSandbox } from "../../support/counting-sandbox.ts";
 import { canBreak } from "../../support/fault-suite.ts";
 import { scrapeGateway } from "../../support/gateway-metrics.ts";
 import { kubeRequests } from "../../support/kube-requests.ts";
+import { cordoned } from "../../support/node-changes.ts";
 import { failed, leftOf, said } from "../../support/outcome.ts";
 import { phase, reason } from "../../support/waits.ts";
 
@@ -19,11 +20,6 @@ let other: string;
 const on = (node: string): Pick<NewSandbox, "driverConfig"> => ({
   driverConfig: { pod: { node_selector: { "kubernetes.io/hostname": node } } },
 });
-
-async function cordoned(node: string): Promise<AsyncDisposable> {
-  await suite.kubectl(["cordon", node]);
-  return { [Symbol.asyncDispose]: async () => void (await suite.kubectl(["uncordon", node])) };
-}
 
 /** One whose workload is bound to a node. */
 const counting = (node: string) => CountingSandbox.running(suite, on(node));
@@ -60,7 +56,7 @@ describe("on a node", { skip: !canBreak }, () => {
     const late = uid(first);
     const itsNode = first.supervisor.spec?.nodeName ?? "";
     const count = await sandbox.count();
-    await using _cordoned = await cordoned(itsNode);
+    await using _cordoned = await cordoned(suite, itsNode);
     {
       // Its node does not hear that it was deleted: to the process itself no time passes.
       using _kubelet = await faults.stallKubelet(itsNode);
@@ -128,7 +124,7 @@ describe("on a node", { skip: !canBreak }, () => {
 
   it("the gateway whose own kubelet stops goes on: a supervisor is replaced meanwhile, and the agent runs on when clients come back", async () => {
     await using sandbox = await (async () => {
-      await using _only = await cordoned(home);
+      await using _only = await cordoned(suite, home);
       return counting(other);
     })();
     const before = await suite.pair(sandbox);
@@ -164,7 +160,7 @@ describe("on a node", { skip: !canBreak }, () => {
     /** What a node's Pods leave behind there: a pair whose supervisor alone is on the node, and one whose workload is. */
     async function inhabited(stack: AsyncDisposableStack) {
       const supervised = await (async () => {
-        await using _only = await cordoned(other);
+        await using _only = await cordoned(suite, other);
         return stack.use(await counting(home));
       })();
       const pair = await suite.pair(supervised);
@@ -232,8 +228,8 @@ describe("on a node", { skip: !canBreak }, () => {
         if (volume !== undefined) await suite.kubectl(["delete", "pv", volume, "--ignore-not-found", "--timeout=60s"]);
       });
       const bound = await (async () => {
-        await using _home = await cordoned(home);
-        await using _other = await cordoned(other);
+        await using _home = await cordoned(suite, home);
+        await using _other = await cordoned(suite, other);
         const sandbox = stack.use(await suite.create());
         await sandbox.ready();
         return sandbox;
