@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { Scrape } from "../support/gateway-metrics.ts";
 import { inParallel, percentile, poisson, tail } from "./_arrivals.ts";
 import { ofSandboxes, quantileBetween, requestsBetween, total, writesIn } from "./_counts.ts";
+import { programCpuSeconds, programName, spentBetween, ticksOf } from "./_programs.ts";
 
 const scrape = (values: Record<string, number>): Scrape => ({ names: [], values: new Map(Object.entries(values)) });
 const request = (verb: string, resource: string, code = 200) =>
@@ -48,6 +49,42 @@ describe("counted requests", () => {
     expect(between.get("create pods")).toBe(2);
     expect(total(ofSandboxes(between))).toBe(7);
     expect([...writesIn(between)]).toEqual([["create pods", 2]]);
+  });
+});
+
+describe("a program's time", () => {
+  it("is under the name that tells it apart", () => {
+    expect(programName(["/usr/bin/etcd", "--name=one", ""])).toBe("etcd");
+    expect(programName(["/cache/kubernetes-v1.34.4", "kube-apiserver", "--v=1"])).toBe("kube-apiserver");
+    expect(programName(["node", "--disable-sigusr1", "/openshell/runtime.mjs"])).toBe("runtime.mjs");
+    expect(programName(["/opt/node", "e2e/cluster/agent-sandbox/main.ts", "--version"])).toBe("agent-sandbox");
+    expect(programName(["node", "--version"])).toBe("node");
+    expect(programName([""])).toBeUndefined();
+  });
+
+  it("is what it spent itself, however odd its name", () => {
+    expect(ticksOf("7 (a b) (c)) S 1 7 7 0 -1 4194304 100 200 0 0 30 12 5 6 20 0 1 0 99")).toBe(42);
+  });
+
+  it("is counted between two looks, the most first, without what did nothing", () => {
+    const spent = spentBetween(
+      new Map([["a", 1]]),
+      new Map([
+        ["a", 2],
+        ["b", 4],
+        ["c", 0],
+      ]),
+      2,
+    );
+    expect([...spent]).toEqual([
+      ["b", 2],
+      ["a", 0.5],
+    ]);
+  });
+
+  it("is read of this machine", { skip: process.platform !== "linux" }, () => {
+    const [seconds] = [...programCpuSeconds().values()].sort((left, right) => right - left);
+    expect(seconds).toBeGreaterThan(0);
   });
 });
 

@@ -43,6 +43,7 @@ import {
 } from "./_counts.ts";
 import { HollowNodes, hollowPlacement } from "./_hollow-nodes.ts";
 import { type Milestone, PairWatch } from "./_pair-watch.ts";
+import { programCpuSeconds, spentBetween } from "./_programs.ts";
 import { machine, machineLine, median, publish } from "./_report.ts";
 
 const { values } = parseArgs({
@@ -73,6 +74,8 @@ const size = {
 };
 /** Arrivals at one a second among all the sandboxes. */
 const calmArrivals = 60;
+/** The leg that is asked for as much as ours. */
+const bareName = "two bare Pods, Service, two Secrets, volume";
 const hollowRelease = "openshell-scale";
 const storageClass = "openshell-hollow";
 const volumes = { group: "", version: "v1", kind: "PersistentVolume", plural: "persistentvolumes", namespaced: false };
@@ -185,7 +188,7 @@ class Place implements AsyncDisposable {
         release,
         gateway,
         ours: { name: "ours", create: async () => (await created()).id, watch: own.watch },
-        bare: bareLeg("two bare Pods, Service, two Secrets, volume", true),
+        bare: bareLeg(bareName, true),
         bareWithoutVolume: bareLeg("two bare Pods, Service, two Secrets", false),
       },
       end.move(),
@@ -217,11 +220,14 @@ interface Throughput {
   readonly cpuSecondsPerPair: number;
   /** Of these the API server's. */
   readonly apiServerCpuSecondsPerPair: number;
+  /** Of these each program's, where they run on this machine. */
+  readonly programCpuSecondsPerPair: Readonly<Record<string, number>>;
 }
 
 /** As fast as a few clients at once can ask, from the first request until the last pair has its nodes. */
 async function throughput({ create, watch }: Leg, count: number): Promise<Throughput> {
   const apiServerBefore = await apiServerCpuSeconds(kube);
+  const programsBefore = programCpuSeconds();
   const cpuBefore = machineCpuSeconds();
   const begin = performance.now();
   const keys: string[] = [];
@@ -233,7 +239,8 @@ async function throughput({ create, watch }: Leg, count: number): Promise<Throug
   await Promise.all(keys.map((key) => watch.reached(key, "running", patienceMs)));
   const cpuSecondsPerPair = (machineCpuSeconds() - cpuBefore) / count;
   const apiServerCpuSecondsPerPair = ((await apiServerCpuSeconds(kube)) - apiServerBefore) / count;
-  return { pairsPerSecond, cpuSecondsPerPair, apiServerCpuSecondsPerPair };
+  const programCpuSecondsPerPair = Object.fromEntries(spentBetween(programsBefore, programCpuSeconds(), count));
+  return { pairsPerSecond, cpuSecondsPerPair, apiServerCpuSecondsPerPair, programCpuSecondsPerPair };
 }
 
 /** Creates at random times, until both Pods have come so far. */
@@ -418,6 +425,12 @@ function hollowRows(result: Awaited<ReturnType<typeof onHollowNodes>>): string[]
   const apiServer = (name: string) =>
     `the API server's ${median((rates[name] ?? []).map(({ apiServerCpuSecondsPerPair }) => apiServerCpuSecondsPerPair)).toFixed(2)} s`;
   const others = Object.keys(rates).filter((name) => name !== "ours");
+  const program = (leg: string, name: string) =>
+    median((rates[leg] ?? []).map(({ programCpuSecondsPerPair }) => programCpuSecondsPerPair[name] ?? 0));
+  const programs = [...new Set((rates.ours ?? []).flatMap((each) => Object.keys(each.programCpuSecondsPerPair)))]
+    .filter((name) => program("ours", name) >= 0.01)
+    .sort((left, right) => program("ours", right) - program("ours", left));
+  const perPair = (leg: string) => programs.map((name) => `${name} ${program(leg, name).toFixed(2)}`).join(", ");
   return [
     ...others.map((beside) => {
       const ratios = each("ours").map((rate, round) => rate / (each(beside)[round] ?? Number.NaN));
@@ -435,6 +448,7 @@ function hollowRows(result: Awaited<ReturnType<typeof onHollowNodes>>): string[]
         (cpu("ours") / cpu(beside)).toFixed(2),
       ),
     ),
+    ...(programs.length === 0 ? [] : [row("seconds of it", perPair("ours"), perPair(bareName))]),
     row("requests of the driver per pair", result.requestsPerPair.toFixed(1), "", "", "9"),
     row(
       `create at ${size.rate}/s, p50 / p90 / p99`,
