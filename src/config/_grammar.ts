@@ -37,6 +37,10 @@ export const objectName = () => form(dnsSubdomain, 253, objectNameForm);
 /** An object name, or the empty string for none. */
 export const optionalObjectName = () => form(orEmpty(dnsSubdomain), 253, `empty, or ${objectNameForm}`);
 
+/** Object names, or "*" for any. */
+export const allowedNames = () =>
+  z.array(z.union([z.literal("*"), objectName()], { error: `${objectNameForm}; or "*" for any` })).default(["*"]);
+
 const quantityForm = 'a Kubernetes quantity above zero such as "500m", "1.5" or "2Gi"';
 
 export const quantity = () => z.string().regex(positiveQuantityPattern, { error: quantityForm });

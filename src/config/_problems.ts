@@ -23,33 +23,63 @@ export function printPath(path: TomlPath): string {
     .join("");
 }
 
-/** The problems behind zod's issues. `schema` and `input` are the whole document's. */
+/** What was expected, for zod, which asks for it where a check has no sentence of its own: none of its own words reach an operator. */
+export function expectation(issue: z.core.$ZodRawIssue): string {
+  switch (issue.code) {
+    case "invalid_type":
+      return isWholeNumber(issue.inst) ? typeName("int") : typeName(issue.expected);
+    case "invalid_value":
+      return oneOf(issue.values);
+    case "too_small":
+      return bound("least", issue.origin, Number(issue.minimum));
+    case "too_big":
+      return bound("most", issue.origin, Number(issue.maximum));
+    case "invalid_union":
+      return [...new Set(issue.errors.flatMap((branch) => branch.slice(0, 1).map(({ message }) => message)))].join(
+        ", or ",
+      );
+    case "invalid_key":
+    case "invalid_element":
+      return issue.issues[0]?.message ?? unexplained;
+    default:
+      return unexplained;
+  }
+}
+
+/** Of a check that has no sentence and of a kind that has none here; a test finds it. */
+export const unexplained = "something else";
+
+/** The problems behind zod's issues, whose messages are {@link expectation}s. `schema` and `input` are the whole document's. */
 export function problemsOf(issues: readonly z.core.$ZodIssue[], schema: z.ZodType, input: unknown): Problem[] {
-  const problems = issues.flatMap((issue) => problemOf(issue, schema, input));
+  const wrongType = issues.filter(({ code }) => code === "invalid_type");
+  // What is of another type has no length or bounds that anyone could want.
+  const isFollowUp = (issue: z.core.$ZodIssue) =>
+    issue.code !== "invalid_type" && wrongType.some(({ path }) => isSamePath(path, issue.path));
+  const problems = issues.filter((issue) => !isFollowUp(issue)).flatMap((issue) => problemOf(issue, schema, input));
   // Two checks of one value may say the same sentence.
   return problems.filter((problem, index) => problems.findIndex((other) => isSame(other, problem)) === index);
 }
 
+function isSamePath(left: readonly PropertyKey[], right: readonly PropertyKey[]): boolean {
+  return left.length === right.length && left.every((step, index) => step === right[index]);
+}
+
 function isSame(left: Problem, right: Problem): boolean {
-  return left.text === right.text && printPath(left.path) === printPath(right.path);
+  return left.text === right.text && isSamePath(left.path, right.path);
 }
 
 function problemOf(issue: z.core.$ZodIssue, schema: z.ZodType, input: unknown): Problem[] {
   const path = issue.path.map((step) => (typeof step === "number" ? step : String(step)));
-  const found = valueAt(input, path);
   if (issue.code === "unrecognized_keys") {
     const known = keysAt(schema, path) ?? [];
     const elsewhere = notHere.get(printPath(path));
     return issue.keys.map((key) => ({ path: [...path, key], text: unknownKey(key, known, elsewhere?.get(key)) }));
   }
-  if (issue.code === "invalid_key") {
-    const expected = issue.issues[0]?.message ?? "a valid key";
-    return [{ path, text: `expected ${expected}` }];
-  }
-  if (found === undefined && issue.code === "invalid_type") {
-    return [{ path, text: `is required: expected ${typeName(issue.expected)}` }];
-  }
-  return [{ path, text: `expected ${expectation(issue)}, found ${printValue(found)}${suggestion(issue, found)}` }];
+  const expected = `expected ${issue.message}`;
+  if (issue.code === "invalid_key") return [{ path, text: expected }];
+  const found = valueAt(input, path);
+  if (found === undefined) return [{ path, text: `is required: ${expected}` }];
+  return [{ path, text: `${expected}, found ${printValue(found)}${suggestion(issue, found)}` }];
 }
 
 function unknownKey(key: string, known: readonly string[], instead?: string): string {
@@ -59,21 +89,20 @@ function unknownKey(key: string, known: readonly string[], instead?: string): st
   return known.length > 0 ? `is unknown; known here: ${known.join(", ")}` : "is unknown; nothing is known here";
 }
 
-function expectation(issue: z.core.$ZodIssue): string {
-  switch (issue.code) {
-    case "invalid_type":
-      return typeName(issue.expected);
-    case "invalid_value":
-      return `one of ${issue.values.map((value) => JSON.stringify(value)).join(", ")}`;
-    case "too_small":
-      return issue.origin === "string" ? "text that is not empty" : `a number of at least ${issue.minimum}`;
-    case "too_big":
-      return issue.origin === "string" ? issue.message : `a number of at most ${issue.maximum}`;
-    case "invalid_union":
-      return issue.errors.flatMap((branch) => branch.slice(0, 1).map(expectation)).join(", or ");
-    default:
-      return issue.message;
-  }
+function oneOf(values: readonly unknown[]): string {
+  const printed = values.map((value) => JSON.stringify(value)).join(", ");
+  return values.length === 1 ? printed : `one of ${printed}`;
+}
+
+function bound(which: "least" | "most", origin: string, limit: number): string {
+  if (origin === "string")
+    return which === "least" && limit === 1 ? "text that is not empty" : `text of at ${which} ${limit} characters`;
+  if (origin === "array") return `an array with at ${which} ${limit === 1 ? "one entry" : `${limit} entries`}`;
+  return `a number of at ${which} ${limit}`;
+}
+
+function isWholeNumber(schema: z.core.$ZodRawIssue["inst"]): boolean {
+  return schema?._zod.def !== undefined && "format" in schema._zod.def && schema._zod.def.format === "safeint";
 }
 
 function suggestion(issue: z.core.$ZodIssue, found: unknown): string {
@@ -97,10 +126,16 @@ const typeNames: Readonly<Record<string, string>> = {
 
 const typeName = (type: string) => typeNames[type] ?? type;
 
-function printValue(value: unknown): string {
-  if (value === undefined) return "nothing";
-  const text = value instanceof Date ? value.toISOString() : (JSON.stringify(value) ?? String(value));
+/** As an operator wrote it, or near to that. */
+export function printValue(value: unknown): string {
+  const text = typeof value === "object" || typeof value === "string" ? JSON.stringify(value) : printScalar(value);
   return text.length > 80 ? `${text.slice(0, 77)}...` : text;
+}
+
+/** As TOML writes it; a date comes as a symbol. */
+function printScalar(value: unknown): string {
+  if (typeof value === "symbol") return value.description ?? "";
+  return String(value).replace("Infinity", "inf").replace("NaN", "nan");
 }
 
 /** What is at a path of plain data. */

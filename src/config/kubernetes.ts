@@ -2,6 +2,7 @@ import { z } from "zod";
 import packageJson from "../../package.json" with { type: "json" };
 import { affinity } from "./_affinity.ts";
 import {
+  allowedNames,
   annotations,
   anyLabels,
   dnsLabelName,
@@ -45,7 +46,6 @@ const pullPolicy = () =>
 export const greatestId = 2_147_483_647;
 const id = () => z.int().min(1).max(greatestId);
 const names = () => z.array(objectName());
-const allowList = () => z.array(z.union([z.literal("*"), objectName()])).default(["*"]);
 
 const waitsForClass =
   "Creation fails within seconds when the class does not exist; it is Pending while no node can run it.";
@@ -234,10 +234,10 @@ export const kubernetesSchema = z
       "RuntimeClass of supervisor Pods. Independent of default_runtime_class_name; empty: the node's default runtime.",
       { example: "runc", pending: waitsForClass },
     ),
-    allowed_runtime_class_names: setting(allowList(), 'RuntimeClasses that a caller may ask for; "*": any.', {
+    allowed_runtime_class_names: setting(allowedNames(), 'RuntimeClasses that a caller may ask for; "*": any.', {
       example: ["kata", "gvisor"],
     }),
-    allowed_priority_class_names: setting(allowList(), 'PriorityClasses that a caller may ask for; "*": any.'),
+    allowed_priority_class_names: setting(allowedNames(), 'PriorityClasses that a caller may ask for; "*": any.'),
     allowed_pod_labels: setting(
       keyPatterns().default([]),
       'Labels that a caller may give the workload Pod, by their keys: "team", all of a domain as "example.com/*", or "*" for any. The default allows none: a label may make a Service, a NetworkPolicy or a webhook of the cluster select the Pod.',

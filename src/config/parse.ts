@@ -1,7 +1,7 @@
 import { parse as parseToml, TomlError } from "smol-toml";
 import type { z } from "zod";
 import { OpenShellError } from "../common/errors.ts";
-import { type Problem, printPath, problemsOf, valueAt } from "./_problems.ts";
+import { expectation, type Problem, printPath, printValue, problemsOf, valueAt } from "./_problems.ts";
 import { holds, keysOf, settingRules } from "./rules.ts";
 import { documentSchema, type Settings } from "./settings.ts";
 import { locateTomlKeys, type TomlLines, type TomlPath } from "./toml-lines.ts";
@@ -54,7 +54,7 @@ export function parseSettings(
 
 function parseDocument(text: string, source: string): Record<string, unknown> {
   try {
-    return parseToml(text);
+    return withoutDates(parseToml(text)) as Record<string, unknown>;
   } catch (error) {
     if (!(error instanceof TomlError)) throw error;
     const sentence = (error.message.split("\n")[0] ?? "").replace(/^Invalid TOML document: /, "");
@@ -64,6 +64,14 @@ function parseDocument(text: string, source: string): Record<string, unknown> {
       error,
     );
   }
+}
+
+/** Dates as symbols: no setting is one, and zod would take an object for a table. */
+function withoutDates(value: unknown): unknown {
+  if (value instanceof Date) return Symbol(value.toISOString());
+  if (Array.isArray(value)) return value.map(withoutDates);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, withoutDates(inner)]));
 }
 
 function checkVersion(document: Record<string, unknown>, source: string, lines: TomlLines): void {
@@ -85,7 +93,7 @@ function checkVersion(document: Record<string, unknown>, source: string, lines: 
       `${where} is ${version}, but this gateway reads version 2: use a newer gateway or set version = 2`,
     );
   }
-  throw refusal("unsupported_version", `${where} is ${JSON.stringify(version)}: set version = 2`);
+  throw refusal("unsupported_version", `${where} is ${printValue(version)}: set version = 2`);
 }
 
 /** All problems of a document, and what it says apart from them: a wrong setting must not hide what is wrong with the others. */
@@ -96,7 +104,7 @@ function readDocument(document: Record<string, unknown>): {
   const problems: Problem[] = [];
   let remaining: unknown = document;
   for (let round = 0; round < 8; round++) {
-    const result = documentSchema.safeParse(remaining);
+    const result = documentSchema.safeParse(remaining, { error: expectation });
     if (result.success) return { output: result.data, problems };
     const found = problemsOf(result.error.issues, documentSchema, remaining);
     for (const problem of found) {
