@@ -59,7 +59,7 @@ const gatewayJwt = z.strictObject({
 const credentialStorage = z.strictObject({
   key_encryption_key_path: setting(
     filePath(),
-    "File with the key, 32 bytes in base64, that encrypts what the store keeps secret.",
+    "File with the key, 32 bytes in base64, that encrypts credentials of providers. It is not read here: this gateway keeps none.",
     {
       example: "/etc/openshell-keys/key-encryption-key",
     },
@@ -74,7 +74,7 @@ export const gatewaySchema = z
         .string()
         .refine((text) => text.trim() !== "", { error: "a name that is not blank" })
         .default("openshell"),
-      "The gateway's name, as clients and logs show it.",
+      "The gateway's name, as other gateways show it. It is not read here: this gateway goes by gateway_id, and clients choose its name themselves (`openshell gateway add NAME`).",
     ),
     bind_address: setting(bindAddress("required").default("127.0.0.1:17670"), "Where users and supervisors connect.", {
       example: "0.0.0.0:8080",
@@ -96,7 +96,7 @@ export const gatewaySchema = z
     compute_driver: setting(z.enum(["kubernetes"]).default("kubernetes"), "The driver that runs sandboxes."),
     server_sans: setting(
       z.array(z.string().min(1)).default([]),
-      "More host names under which clients reach the gateway.",
+      "More host names under which clients reach the gateway. The chart puts them into the certificates that it makes; a certificate that is given has its own names.",
     ),
     disable_tls: setting(
       z.boolean().default(false),
@@ -114,7 +114,10 @@ export const gatewaySchema = z
     mtls_auth: setting(mtlsAuth.prefault({}), "Users by client certificate."),
     oidc: setting(gatewayOidc.prefault({}), "Users by bearer token of an OpenID provider."),
     gateway_jwt: setting(gatewayJwt.optional(), "Session tokens of supervisors."),
-    credential_storage: setting(credentialStorage.optional(), "Encryption of the store."),
+    credential_storage: setting(
+      credentialStorage.optional(),
+      "Encryption of the store, as other gateways have it. It is not read here: this gateway keeps no credentials of providers.",
+    ),
   })
   .meta({
     description:

@@ -1,5 +1,5 @@
 import { stringify } from "smol-toml";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { z } from "zod";
 import type { OpenShellError } from "../common/errors.ts";
 import { unexplained } from "./_problems.ts";
@@ -7,6 +7,9 @@ import { core } from "./_walk.ts";
 import { parseSettings, type SettingOverride } from "./index.ts";
 import { documentSchema } from "./settings.ts";
 import type { TomlPath } from "./toml-lines.ts";
+
+// Some thousands of files are read; a busy machine takes its time.
+vi.setConfig({ testTimeout: 60_000 });
 
 /** Our own forms of a refusal, after `path (where): `. */
 const form =
