@@ -2,8 +2,10 @@ import { describe, expect, it } from "vitest";
 import { OpenShellError } from "../common/errors.ts";
 import { decodeFrames, encodeFrame } from "../common/frames.ts";
 import { boundary } from "../wire/index.ts";
+import { bytesFields, encodeBytesFrame } from "./bytes-frame.ts";
 import { type ByteChannel, channelPair, join } from "./channel.ts";
 import { type ExecInputEvent, type ExecOutputEvent, runExec } from "./exec.ts";
+import { chunkBytes, pieceBytes } from "./protocol.ts";
 import { openTcp, readHeader } from "./tcp.ts";
 
 const bytes = (text: string) => new TextEncoder().encode(text);
@@ -39,6 +41,20 @@ describe("a channel", () => {
     expect(written).toBeLessThan(10);
     expect((await textOf(far.readable)).length).toBe(100);
     await writing;
+  });
+
+  it("carries a data message of full size in one piece, and a larger one in as few as its reader may expect", async () => {
+    const [near, far] = channelPair();
+    const frame = encodeBytesFrame(bytesFields.downloaded, new Uint8Array(chunkBytes));
+    const writing = (async () => {
+      await near.write(frame);
+      await near.write(new Uint8Array(2 * pieceBytes + 1));
+      near.end();
+    })();
+    const lengths: number[] = [];
+    for await (const piece of far.readable) lengths.push(piece.length);
+    await writing;
+    expect(lengths).toEqual([frame.length, pieceBytes, pieceBytes, 1]);
   });
 
   it("that is aborted fails on the other side with the reason", async () => {

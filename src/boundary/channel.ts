@@ -1,7 +1,7 @@
 import { AsyncQueue } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { type boundary, type CallOptions, codeOfStatus } from "../wire/index.ts";
-import { chunkBytes, type ServiceId } from "./protocol.ts";
+import { pieceBytes, type ServiceId } from "./protocol.ts";
 
 /** Two byte streams in opposite directions, each ending on its own; what execs, file transfers and connections run over. */
 export interface ByteChannel {
@@ -21,8 +21,8 @@ export function createChannel(readable: AsyncIterable<Uint8Array>, onAbort: (err
   const channel: ByteChannel = {
     readable,
     async write(chunk) {
-      for (let start = 0; start < chunk.length; start += chunkBytes) {
-        const part = chunk.length <= chunkBytes ? chunk : chunk.subarray(start, start + chunkBytes);
+      for (let start = 0; start < chunk.length; start += pieceBytes) {
+        const part = chunk.length <= pieceBytes ? chunk : chunk.subarray(start, start + pieceBytes);
         if (!(await outgoing.push(part))) throw lost();
       }
     },

@@ -48,8 +48,14 @@ export type ServiceId = (typeof services)[keyof typeof services];
 /** Heartbeats of a session: sent by both sides every `intervalMs`; `lostAfterMs` of silence ends it. */
 export const heartbeat = { intervalMs: 2_000, missed: 3, lostAfterMs: 6_000 } as const;
 
-/** Bytes in one data message; far below the frame limit, and small enough that channels share a connection fairly. */
+/** Bytes of content in one data message; far below the frame limit, and small enough that channels share a connection fairly. */
 export const chunkBytes = 64 * 1024;
+
+/**
+ * Bytes that a channel takes in one piece: a data message of `chunkBytes` with its head. A limit of `chunkBytes` itself would send each of them as
+ * two, the second of a few bytes, and have the reader put them together again.
+ */
+export const pieceBytes = chunkBytes + 16;
 
 /** Name in the runtime's certificate, which the supervisor asks for instead of the Service's name. */
 export function runtimeServerName(generationId: string): string {

@@ -13,13 +13,9 @@ const helloTimeoutMs = 10_000;
 /** Execs, transfers and connections at one time; more than a supervisor's gateway would relay. */
 const maxChannels = 256;
 
-/**
- * Transport limits of the boundary's server, beside the wire's own: a peer that sends without being read holds at most one window a
- * channel, and a connection that says nothing is closed.
- */
+/** Transport limits of the boundary's server, beside the wire's own: a connection that says nothing is closed. */
 export const serverOptions = {
   "grpc.max_concurrent_streams": 2 * maxChannels,
-  "grpc-node.flow_control_window": 1024 * 1024,
   "grpc.keepalive_time_ms": 10_000,
   "grpc.keepalive_timeout_ms": 10_000,
 } as const;

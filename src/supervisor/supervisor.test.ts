@@ -355,7 +355,7 @@ describe("a relay", () => {
       })(),
       { interval: 300, timeout: 10_000 },
     );
-    expect(sent).toBeLessThan(400);
+    expect(sent).toBeLessThan(64);
     const stoodAt = sent;
     let received = 0;
     while (received <= stoodAt) if (!(await relay.input.next()).done) received += 1;

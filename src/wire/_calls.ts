@@ -36,6 +36,16 @@ export interface Sink {
   readonly destroyed?: boolean;
 }
 
+/** Messages that wait in a call for its reader, and as many for the transport. Node's own 16 are mebibytes where bytes are carried. */
+const heldMessages = 2;
+
+/** Lets a call hold no more than it needs, in each direction that it has. */
+export function holdFew<T extends object>(call: T): T {
+  const { _readableState, _writableState } = call as Readonly<Record<string, { highWaterMark: number } | undefined>>;
+  for (const state of [_readableState, _writableState]) if (state !== undefined) state.highWaterMark = heldMessages;
+  return call;
+}
+
 /** Writes a stream of messages, waiting whenever the transport's buffer is full; stops when the call is over. */
 export async function pump(source: Stream<unknown>, sink: Sink): Promise<void> {
   // A client's call that its server ends with OK is neither cancelled nor destroyed, and never drains: its status says that it is over.
@@ -44,6 +54,7 @@ export async function pump(source: Stream<unknown>, sink: Sink): Promise<void> {
     over = true;
   };
   sink.once("status", end);
+  holdFew(sink);
   try {
     for await (const value of source) {
       if (over || sink.cancelled === true || sink.destroyed === true) return;

@@ -1,7 +1,7 @@
 import type { DescMethod, DescService } from "@bufbuild/protobuf";
 import * as grpc from "@grpc/grpc-js";
 import { OpenShellError } from "../common/errors.ts";
-import { definitionOf, pump, type Sink } from "./_calls.ts";
+import { definitionOf, holdFew, pump, type Sink } from "./_calls.ts";
 import type { CallOptions, Client, Stream } from "./rpc.ts";
 import { fromServiceError } from "./status.ts";
 
@@ -132,7 +132,7 @@ function responsesOf(
   const detach = cancelOn(signal, call);
   return (async function* () {
     try {
-      yield* call.iterator({ destroyOnReturn: false });
+      yield* holdFew(call).iterator({ destroyOnReturn: false });
       // The iterator of a stream that failed before it was asked for just ends.
       if (failure !== undefined) throw failure;
     } catch (error) {

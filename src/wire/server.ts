@@ -2,7 +2,7 @@ import type { EventEmitter } from "node:events";
 import type { DescMethod, DescService } from "@bufbuild/protobuf";
 import type * as grpc from "@grpc/grpc-js";
 import { OpenShellError } from "../common/errors.ts";
-import { definitionOf, type LooseHandler, pump, unimplemented } from "./_calls.ts";
+import { definitionOf, holdFew, type LooseHandler, pump, unimplemented } from "./_calls.ts";
 import type { CallContext, Implementation, Stream } from "./rpc.ts";
 import { toServiceError } from "./status.ts";
 
@@ -123,7 +123,7 @@ type ReadableCall = grpc.ServerReadableStream<unknown, unknown> | grpc.ServerDup
  */
 async function* messagesOf(call: ReadableCall) {
   try {
-    yield* call.iterator({ destroyOnReturn: false });
+    yield* holdFew(call).iterator({ destroyOnReturn: false });
   } catch (error) {
     // A cancelled call's stream is destroyed, which Node tells as a premature close.
     throw call.cancelled || call.destroyed ? clientWentAway() : error;

@@ -1,8 +1,16 @@
-import { createServer, type Http2Server, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
+import { once } from "node:events";
+import {
+  connect,
+  createServer,
+  type Http2Server,
+  type Http2Session,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from "node:http2";
 import type { AddressInfo } from "node:net";
 import * as grpc from "@grpc/grpc-js";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import { createChannel, grpcClient, openshell } from "./index.ts";
+import { createChannel, createServer as createGrpcServer, grpcClient, openshell } from "./index.ts";
 
 let server: Http2Server;
 let channel: grpc.Client;
@@ -40,7 +48,7 @@ async function openCall() {
 }
 
 /** Resolves when the server answers a question that goes after everything sent before. */
-function roundTrip(session: ServerHttp2Session): Promise<void> {
+function roundTrip(session: Http2Session): Promise<void> {
   return new Promise((resolve, reject) => {
     session.ping((error) => (error === null ? resolve() : reject(error)));
   });
@@ -63,4 +71,27 @@ it("does not ask without a call", async () => {
   vi.advanceTimersByTime(600_000);
   await roundTrip(session);
   expect(pings).toBe(0);
+});
+
+it("has the sender of bytes to a server a mebibyte ahead of its reader, and the limit of calls", async () => {
+  const served = createGrpcServer();
+  const port = await new Promise<number>((resolve, reject) =>
+    served.bindAsync("127.0.0.1:0", grpc.ServerCredentials.createInsecure(), (error, bound) =>
+      error ? reject(error) : resolve(bound),
+    ),
+  );
+  const session = connect(`http://127.0.0.1:${port}`);
+  const [settings] = await once(session, "remoteSettings");
+  await roundTrip(session);
+  expect(settings).toMatchObject({ initialWindowSize: 1024 * 1024, maxConcurrentStreams: 1024 });
+  expect(session.state.remoteWindowSize).toBe(4 * 1024 * 1024);
+  session.destroy();
+  served.forceShutdown();
+});
+
+it("has the sender of bytes to a client a mebibyte ahead of its reader", async () => {
+  const { session } = await openCall();
+  await roundTrip(session);
+  expect(session.remoteSettings.initialWindowSize).toBe(1024 * 1024);
+  expect(session.state.remoteWindowSize).toBe(1024 * 1024);
 });

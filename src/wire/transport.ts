@@ -1,8 +1,17 @@
+import type { Http2Server, ServerOptions } from "node:http2";
 import * as grpc from "@grpc/grpc-js";
 
-/** Flow-control windows sized for bytes: the 64 KiB default caps every stream at window / round trip. */
+/**
+ * Bytes that a sender may be ahead of its reader, who holds as much for each peer that sends without being read. HTTP/2's default of 64 KiB
+ * caps every stream at window / round trip, and has both ends wait for each other after each message even where there is no distance.
+ */
+const streamWindow = 1024 * 1024;
+/** The same for all streams of a connection to a server together. What a stream does not read takes nothing of it. */
+const connectionWindow = 4 * streamWindow;
+
 const transportOptions: grpc.ChannelOptions = {
-  "grpc-node.flow_control_window": 4 * 1024 * 1024,
+  // Counters of each message that nobody reads.
+  "grpc.enable_channelz": 0,
   "grpc.max_receive_message_length": 8 * 1024 * 1024,
   "grpc.max_send_message_length": 8 * 1024 * 1024,
   "grpc.enable_http_proxy": 0,
@@ -24,13 +33,35 @@ const serverOptions: grpc.ServerOptions = {
  * idle channel does not ask.
  */
 const clientOptions: grpc.ChannelOptions = {
+  "grpc-node.flow_control_window": streamWindow,
+  // A call that holds more than its first messages is not begun again, and its sender is not told of room that is only here.
+  "grpc.per_rpc_retry_buffer_size": 256 * 1024,
   "grpc.keepalive_time_ms": 10_000,
   "grpc.keepalive_timeout_ms": 20_000,
 };
 
 /** A server with the project's transport options. */
 export function createServer(options: grpc.ServerOptions = {}): grpc.Server {
-  return new grpc.Server({ ...transportOptions, ...serverOptions, ...options });
+  const server = new grpc.Server({ ...transportOptions, ...serverOptions, ...options });
+  openWindows(server as unknown as Http2Made);
+  return server;
+}
+
+/** How grpc-js 1.14 makes its HTTP/2 servers; its option for windows is one of channels only. */
+interface Http2Made {
+  readonly commonServerOptions: ServerOptions;
+  createHttp2Server(credentials: grpc.ServerCredentials): Http2Server;
+}
+
+function openWindows(server: Http2Made): void {
+  const { settings } = server.commonServerOptions;
+  Object.assign(server.commonServerOptions, { settings: { ...settings, initialWindowSize: streamWindow } });
+  const create = server.createHttp2Server.bind(server);
+  server.createHttp2Server = (credentials) => {
+    const made = create(credentials);
+    made.on("session", (session) => session.setLocalWindowSize(connectionWindow));
+    return made;
+  };
 }
 
 /** A channel with the project's transport options; `target` is `host:port`. */
