@@ -8,7 +8,6 @@ import { programPath } from "./programs.ts";
 
 export const busyboxImage = "openshell.local/busybox:dev";
 export const corednsImage = "openshell.local/coredns:dev";
-export const localPathImage = "openshell.local/local-path-provisioner:dev";
 
 /** Writes the archives of the cluster's own images. */
 export async function makeBaseImages(context: Context): Promise<void> {
@@ -22,11 +21,6 @@ export async function makeBaseImages(context: Context): Promise<void> {
     { name: pauseImage, entries: [program("pause", "pause")], config: { entrypoint: ["/pause"], user: "65535:65535" } },
     { name: busyboxImage, entries: await busyboxEntries(), config: { cmd: ["/bin/sh"] } },
     { name: corednsImage, entries: [program("coredns", "coredns")], config: { entrypoint: ["/coredns"] } },
-    {
-      name: localPathImage,
-      entries: [program("local-path-provisioner", "local-path-provisioner")],
-      config: { entrypoint: ["/local-path-provisioner"] },
-    },
   ];
   for (const { name, entries, config } of images) {
     const archive = archiveName(name);

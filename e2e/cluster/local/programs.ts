@@ -33,11 +33,8 @@ const goPrograms = {
   "kube-router": { version: "v2.1.0-cluster", package: ".", module: "kube-router", takes: "70 s" },
   /** The release, with few of its plugins. */
   coredns: { version: "v1.14.6-cluster", package: ".", module: "coredns", takes: "90 s" },
-  "local-path-provisioner": {
-    version: "v0.0.30",
-    package: "github.com/rancher/local-path-provisioner",
-    takes: "90 s",
-  },
+  /** Makes volumes of directories. */
+  storage: { version: "1", package: "./storage", takes: "15 s" },
   helm3: { version: "v3.21.4", package: "helm.sh/helm/v3/cmd/helm", takes: "60 s" },
   /** Hollow nodes for `npm run bench -- scale`; no cluster is made of it. */
   kwok: { version: "v0.7.0", package: "sigs.k8s.io/kwok/cmd/kwok", takes: "100 s" },
@@ -46,13 +43,7 @@ const goPrograms = {
 export type GoProgramName = keyof typeof goPrograms;
 
 /** Programs that a local cluster is made of. */
-export const clusterPrograms: readonly GoProgramName[] = [
-  "kubernetes",
-  "pause",
-  "kube-router",
-  "coredns",
-  "local-path-provisioner",
-];
+export const clusterPrograms: readonly GoProgramName[] = ["kubernetes", "pause", "kube-router", "coredns", "storage"];
 
 /** Builds what is missing of them, two at a time: one alone leaves cores idle while it downloads and links, more would not fit in memory. */
 export async function buildPrograms(

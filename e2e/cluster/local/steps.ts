@@ -3,7 +3,7 @@ import { checkEnforcement } from "../enforcement.ts";
 import { startAgentSandbox } from "./addons/agent-sandbox.ts";
 import { corednsObjects } from "./addons/coredns.ts";
 import { kubeRouterObjects } from "./addons/kube-router.ts";
-import { localPathObjects } from "./addons/local-path.ts";
+import { startStorage, storageObjects } from "./addons/storage.ts";
 import { makeCgroup } from "./cgroups.ts";
 import { type Context, nodesOf, updateState } from "./context.ts";
 import { startControlPlane } from "./control-plane.ts";
@@ -52,17 +52,10 @@ async function startNodes(context: Context): Promise<void> {
 
 async function startAddons(context: Context): Promise<void> {
   const { adminKubeconfig } = context.layout.files;
-  await applyObjects(adminKubeconfig, [...corednsObjects(context.layout), ...localPathObjects(context.layout)]);
+  await applyObjects(adminKubeconfig, [...corednsObjects(context.layout), ...storageObjects()]);
+  await startStorage(context);
   await startAgentSandbox(context);
   await kubectl(adminKubeconfig, ["rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=90s"]);
-  await kubectl(adminKubeconfig, [
-    "rollout",
-    "status",
-    "-n",
-    "local-path-storage",
-    "deployment/local-path-provisioner",
-    "--timeout=90s",
-  ]);
 }
 
 async function verifyEnforcement(context: Context): Promise<void> {
