@@ -81,6 +81,8 @@ describeWithHelm.each(helmPrograms.map((path) => [path.split("/").at(-1), path])
   });
 
   const driver = (settings: object) => ({ gatewayConfig: { "openshell.drivers.kubernetes": settings } });
+  const saysOf = (path: string, rule: string) => new RegExp(`at '/${path}': .*${rule}`);
+  const matches = (path: string) => saysOf(path, "does not match pattern '");
   const wrong: readonly [Record<string, unknown>, RegExp][] = [
     // What only the gateway refused would take a working one down with the upgrade.
     [driver({ supervisor_resources: { requests: { cpu: "-1" } } }), /supervisor_resources[./]requests[./]cpu/],
@@ -110,6 +112,34 @@ describeWithHelm.each(helmPrograms.map((path) => [path.split("/").at(-1), path])
     [driver({ gpu_resource_name: "gpu" }), /gpu_resource_name/],
     [driver({ workload_tolerations: [{ key: "a", tolerationSeconds: 5 }] }), /workload_tolerations[./]0.*effect/],
     [{ certManager: { certificateDuration: "90d" } }, /certManager[./]certificateDuration/],
+    // Helm says where and by which rule.
+    [
+      { pkiInitJob: { serverIpAddresses: ["192.0.2.300"] } },
+      saysOf("pkiInitJob/serverIpAddresses/0", "is not valid ipv4"),
+    ],
+    [
+      { certManager: { serverIpAddresses: ["2001:db8::x"] } },
+      saysOf("certManager/serverIpAddresses/0", "is not valid ipv6"),
+    ],
+    [{ pkiInitJob: { serverDnsNames: ["https://gw.example.com"] } }, matches("pkiInitJob/serverDnsNames/0")],
+    [{ certManager: { serverDnsNames: ["192.0.2.1"] } }, matches("certManager/serverDnsNames/0")],
+    [{ service: { loadBalancerSourceRanges: ["192.0.2.0/33"] } }, matches("service/loadBalancerSourceRanges/0")],
+    [{ service: { loadBalancerClass: "my class" } }, matches("service/loadBalancerClass")],
+    [{ tlsRoute: { hostnames: ["gw.*.example.com"] } }, matches("tlsRoute/hostnames/0")],
+    [{ grpcRoute: { hostnames: ["gw.example.com:443"] } }, matches("grpcRoute/hostnames/0")],
+    [
+      { grpcRoute: { backendTLSPolicy: { hostname: "*.example.com" } } },
+      matches("grpcRoute/backendTLSPolicy/hostname"),
+    ],
+    [{ ingress: { host: "gw.example.com/path" } }, matches("ingress/host")],
+    [{ openshiftRoute: { host: "Gw.example.com" } }, matches("openshiftRoute/host")],
+    [{ server: { tls: { certSecretName: "my_tls" } } }, matches("server/tls/certSecretName")],
+    [{ server: { keysSecretName: "n".repeat(254) } }, saysOf("server/keysSecretName", "maxLength: got 254, want 253")],
+    [{ imagePullSecrets: [{ name: "" }] }, matches("imagePullSecrets/0/name")],
+    [
+      { ingress: { annotations: { "a b": "c" } } },
+      saysOf("ingress/annotations", "additional properties 'a b' not allowed"),
+    ],
     [{ service: { healthPort: 443 } }, /service[./]healthPort/],
   ];
 

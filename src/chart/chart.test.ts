@@ -1,16 +1,18 @@
 import { readdirSync, readFileSync } from "node:fs";
+import { isIPv4, isIPv6 } from "node:net";
 import { join } from "node:path";
 import { Ajv } from "ajv";
 import { describe, expect, it } from "vitest";
 import { parse } from "yaml";
 import packageJson from "../../package.json" with { type: "json" };
+import type { JsonSchema } from "../config/index.ts";
 import { chartDirectory, repository } from "./_helm.ts";
 import { usedValues } from "./_values.ts";
 import { synthesize } from "./chart.ts";
 import { guardSentences } from "./guards.ts";
 import { valuesReference } from "./values-reference.ts";
 import { defaultValues } from "./values-schema.ts";
-import { valuesJsonSchema } from "./values-yaml.ts";
+import { valuesDescription, valuesJsonSchema } from "./values-yaml.ts";
 
 const files = synthesize();
 
@@ -80,7 +82,9 @@ describe("the chart", () => {
 });
 
 describe("values.schema.json", () => {
-  const validate = new Ajv({ strict: false, allErrors: true }).compile(valuesJsonSchema());
+  const validate = new Ajv({ strict: false, formats: { ipv4: isIPv4, ipv6: isIPv6 }, allErrors: true }).compile(
+    valuesJsonSchema(),
+  );
   const errors = (values: unknown) => {
     validate(values);
     return (validate.errors ?? []).map(
@@ -119,6 +123,47 @@ describe("values.schema.json", () => {
   });
 });
 
+describe("a text", () => {
+  /** What has no form that the schema could hold it to. */
+  const free = [
+    // Users of the API server may have any name.
+    "admissionPolicy.agentSandboxUsers.0",
+    // A guard looks at it, and says how a schedule is written.
+    "pkiInitJob.renewalSchedule",
+  ];
+  const validate = new Ajv({ strict: false, formats: { ipv4: isIPv4, ipv6: isIPv6 } }).compile(valuesJsonSchema());
+  const isTaken = (path: string, text: string) =>
+    validate(path.split(".").reduceRight<unknown>((inner, key) => (key === "0" ? [inner] : { [key]: inner }), text));
+
+  it("that means nothing is refused, wherever one may stand", () => {
+    const texts = textsOf(valuesDescription());
+    expect(texts.length).toBeGreaterThan(50);
+    expect(texts.filter((path) => isTaken(path, "No such value!"))).toEqual(free);
+  });
+
+  it.each([
+    ["server.jwtSecretName", ["", "a", "a.b-c"], ["A", "-a", "a..b", "a_b", "a".repeat(254)]],
+    ["tlsRoute.gateway.namespace", ["", "a-b"], ["a.b", "a".repeat(64)]],
+    ["imagePullSecrets.0.name", ["a"], [""]],
+    ["ingress.host", ["", "gw", "gw.example.com"], ["*.example.com", "a.1", "1.2.3.4", "a:1", `${"a".repeat(64)}.b`]],
+    ["tlsRoute.hostnames.0", ["gw.example.com", "*.example.com"], ["", "*", "a.*.com", "*a.com"]],
+    ["pkiInitJob.serverIpAddresses.0", ["192.0.2.1", "::1", "2001:db8::1"], ["", "1.2.3", "[::1]", "::1/64", "gw"]],
+    [
+      "service.loadBalancerSourceRanges.0",
+      ["0.0.0.0/0", "192.0.2.0/24", "::/0"],
+      ["", "192.0.2.1", "1.2.3.4/33", "::/129"],
+    ],
+    ["service.loadBalancerClass", ["", "internal", "service.k8s.aws/nlb"], ["a b", "/a", "a/b/c"]],
+    ["certManager.serverIssuerRef.kind", ["", "Issuer"], ["issuer", "A b"]],
+    ["global.image.registry", ["", "localhost:5000", "r.example.com/team/"], ["https://r.example.com", "a b"]],
+    ["gateway.image.repository", ["", "a/b_c", "r.example.com:5000/a"], ["a:1", "a@sha256:b", "A"]],
+    ["gateway.image.tag", ["", "1.2.3-rc.1"], [":1", "a/b", "a".repeat(129)]],
+  ])("of %s has the form that the cluster takes", (path, right, wrong) => {
+    expect(right.filter((text) => !isTaken(path, text))).toEqual([]);
+    expect(wrong.filter((text) => isTaken(path, text))).toEqual([]);
+  });
+});
+
 describe("a guard", () => {
   it("has a test with its words", () => {
     const tests = readdirSync(import.meta.dirname)
@@ -150,6 +195,15 @@ function leaves(value: unknown, path: readonly string[] = []): string[][] {
   if (typeof value !== "object" || value === null || Array.isArray(value) || Object.keys(value).length === 0)
     return [[...path]];
   return Object.entries(value).flatMap(([key, inner]) => leaves(inner, [...path, key]));
+}
+
+/** Dotted paths of what takes a text that is no choice among some. */
+function textsOf({ properties, items, anyOf = [], ...schema }: JsonSchema, path: readonly string[] = []): string[] {
+  if (properties !== undefined)
+    return Object.entries(properties).flatMap(([key, inner]) => textsOf(inner, [...path, key]));
+  if (items !== undefined) return textsOf(items, [...path, "0"]);
+  const isText = [schema, ...anyOf].some(({ type, enum: choices }) => type === "string" && choices === undefined);
+  return isText ? [path.join(".")] : [];
 }
 
 interface Schema {

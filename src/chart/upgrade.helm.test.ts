@@ -62,7 +62,7 @@ const checksumOf = (documents: Documents) =>
 describeWithHelm("an upgrade with another", () => {
   const all = leaves();
   beforeAll(() => renderEach(all.flatMap((leaf) => [leaf.before, leaf.after])));
-  const isValid = new Ajv({ strict: false }).compile(valuesJsonSchema());
+  const isValid = new Ajv({ strict: false, formats: { ipv4: true, ipv6: true } }).compile(valuesJsonSchema());
 
   it.each(all.map((leaf) => [leaf.name, leaf] as const))("%s", (name, { isSetting, description, before, after }) => {
     const [old, now] = [documentsWith(before), documentsWith(after)];

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { defaultRegistry, orEmpty, setting } from "../config/index.ts";
+import { defaultRegistry, imagePart, objectName, orEmpty, setting } from "../config/index.ts";
 import { anyMap, image, labelMap, namePart, serviceAccount, serviceName } from "./values/_types.ts";
 import { pkiValues } from "./values/pki.ts";
 import { podValues } from "./values/pod.ts";
@@ -17,10 +17,10 @@ export const valuesSchema = z.strictObject({
           z
             .strictObject({
               registry: setting(
-                z.string().default(defaultRegistry),
+                imagePart.registry().default(defaultRegistry),
                 "Registry of OpenShell's images. The default is a name that no public DNS answers: nobody else's program is ever pulled.",
               ),
-              tag: setting(z.string().default(""), "Tag of OpenShell's images; empty: the chart's appVersion."),
+              tag: setting(imagePart.tag().default(""), "Tag of OpenShell's images; empty: the chart's appVersion."),
               pullPolicy: setting(
                 z.enum(["Always", "IfNotPresent", "Never"]).default("IfNotPresent"),
                 "Pull policy of OpenShell's images; not of workload images.",
@@ -70,7 +70,7 @@ export const valuesSchema = z.strictObject({
     "Sandboxes.",
   ),
   imagePullSecrets: setting(
-    z.array(z.strictObject({ name: z.string() })).default([]),
+    z.array(z.strictObject({ name: objectName() })).default([]),
     "Pull Secrets, in the release's namespace, of the gateway and the hook. Those of sandboxes are image_pull_secrets in gatewayConfig.",
   ),
   serviceAccount: serviceAccount("the gateway"),

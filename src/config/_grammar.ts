@@ -7,8 +7,20 @@ import { positiveQuantityPattern } from "./quantity.ts";
 export const dnsLabel = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
 const dnsSubdomain = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
 const labelName = /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/;
-const imageReference =
-  /^([a-z0-9][-a-z0-9.]*(:\d+)?\/)?[a-z0-9]+([._-]+[a-z0-9]+)*(\/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@sha256:[0-9a-f]{64})?$/;
+
+/** The parts of an image reference, each without anchors. */
+const imageParts = {
+  host: "[a-z0-9][-a-z0-9.]*(:\\d+)?",
+  path: "[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*",
+  tag: "[A-Za-z0-9_][-A-Za-z0-9_.]{0,127}",
+  digest: "sha256:[0-9a-f]{64}",
+};
+const imageRepository = `(${imageParts.host}/)?${imageParts.path}`;
+const imageReference = new RegExp(`^${imageRepository}(:${imageParts.tag})?(@${imageParts.digest})?$`);
+
+/** As a certificate and an Ingress name one: in lower case, and no address in numbers. */
+const hostLabel = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?";
+const host = `(${hostLabel}\\.)*[a-z]([-a-z0-9]{0,61}[a-z0-9])?`;
 
 /** Label and annotation prefixes that only OpenShell and the Agent Sandbox controller write. */
 export const reservedPrefixes = ["openshell.ai/", "internal.openshell.ai/", "agents.x-k8s.io/"] as const;
@@ -36,6 +48,43 @@ export const objectName = () => form(dnsSubdomain, 253, objectNameForm);
 
 /** An object name, or the empty string for none. */
 export const optionalObjectName = () => form(orEmpty(dnsSubdomain), 253, `empty, or ${objectNameForm}`);
+
+/** A DNS-1123 label, or the empty string for none. */
+export const optionalDnsLabelName = () =>
+  form(orEmpty(dnsLabel), 63, "empty, or a DNS label: lower-case letters, digits and '-', at most 63 characters");
+
+const hostForm =
+  "a host name such as \"gateway.example.com\": lower-case letters, digits, '-' and '.', no address in numbers";
+
+/** A host name, or the empty string for none. */
+export const optionalHostName = () => form(orEmpty(new RegExp(`^${host}$`)), 253, `empty, or ${hostForm}`);
+
+/** A host name, or all names directly below one as `*.example.com`. */
+export const hostNameOrWildcard = () =>
+  form(new RegExp(`^(\\*\\.)?${host}$`), 253, `${hostForm}; or "*.example.com" for all directly below one`);
+
+/** An address of IPv4 or IPv6, without brackets or a port. */
+export const ipAddress = () =>
+  z.union([z.ipv4(), z.ipv6()], { error: 'an address such as "192.0.2.10" or "2001:db8::10"' });
+
+/** A network of IPv4 or IPv6: an address and how many bits of it count. */
+export const network = () =>
+  z.union([z.cidrv4(), z.cidrv6()], { error: 'a network such as "192.0.2.0/24" or "2001:db8::/32"' });
+
+/** The parts of an image reference, or the empty string where something else says it. */
+export const imagePart = {
+  registry: () =>
+    z.string().regex(new RegExp(`^$|^${imageParts.host}(/${imageParts.path})?/?$`), {
+      error: 'empty, or a registry such as "registry.example.com:5000/team"',
+    }),
+  repository: () =>
+    z.string().regex(new RegExp(`^$|^${imageRepository}$`), {
+      error: 'empty, or the name of an image such as "team/image", without tag or digest',
+    }),
+  tag: () => z.string().regex(new RegExp(`^$|^${imageParts.tag}$`), { error: 'empty, or a tag such as "1.2.3"' }),
+  digest: () =>
+    z.string().regex(new RegExp(`^$|^${imageParts.digest}$`), { error: "empty, or a digest such as sha256:…" }),
+};
 
 /** Object names, or "*" for any. */
 export const allowedNames = () =>
@@ -130,6 +179,10 @@ function keyOutside(reserved: readonly ReservedKeys[], error: string) {
     .meta({ reserved });
 }
 
+/** A key such as `team` or `example.com/team`, or the empty string for none: what names classes of load balancers and protocols too. */
+export const optionalQualifiedName = () =>
+  z.string().regex(orEmpty(qualifiedKey), { error: `empty, or ${qualifiedNameForm}` });
+
 const ownKey = keyOutside([reservedKeys], `a key outside the reserved prefixes ${reservedPrefixes.join(", ")}`);
 
 const podSecurityPrefix = "pod-security.kubernetes.io/";
@@ -209,6 +262,9 @@ export const resourceName = () =>
     error:
       'cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or an extended resource such as "nvidia.com/gpu"',
   });
+
+/** Annotations with any key. */
+export const anyAnnotations = () => z.record(qualifiedName, z.string());
 
 /** Labels with any key, such as those of a node. */
 export const anyLabels = () => z.record(qualifiedName, labelValue);

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { bindAddress } from "./_grammar.ts";
+import { bindAddress, hostNameOrWildcard } from "./_grammar.ts";
 import { setting } from "./_setting.ts";
 import { gatewayOidc } from "./gateway-oidc.ts";
 
@@ -95,7 +95,7 @@ export const gatewaySchema = z
     ),
     compute_driver: setting(z.enum(["kubernetes"]).default("kubernetes"), "The driver that runs sandboxes."),
     server_sans: setting(
-      z.array(z.string().min(1)).default([]),
+      z.array(hostNameOrWildcard()).default([]),
       "More host names under which clients reach the gateway. The chart puts them into the certificates that it makes; a certificate that is given has its own names.",
     ),
     disable_tls: setting(

@@ -1,9 +1,20 @@
 /** Settings: the only place that knows a setting's name, type, default, bounds and help. */
 
 export {
+  anyAnnotations,
   anyLabels,
   dnsLabel,
+  dnsLabelName,
+  hostNameOrWildcard,
+  imagePart,
+  ipAddress,
   matchesKey,
+  network,
+  objectName,
+  optionalDnsLabelName,
+  optionalHostName,
+  optionalObjectName,
+  optionalQualifiedName,
   orEmpty,
   type ReservedKeys,
   reservedKeys,

@@ -38,6 +38,7 @@ export function jsonSchemaOf(schema: z.ZodType): JsonSchema {
       // Every name in JSON is a string.
       if (JSON.stringify(jsonSchema.propertyNames) === '{"type":"string"}') delete jsonSchema.propertyNames;
       keepPlaceOfKeys(jsonSchema as JsonSchema);
+      sayOnce(jsonSchema as JsonSchema);
       if (example !== undefined) jsonSchema.examples = [example];
       if (unit !== undefined) jsonSchema.description = `${jsonSchema.description ?? ""} In ${unit}.`;
       if (jsonSchema.type === "integer") {
@@ -56,6 +57,13 @@ function keepPlaceOfKeys(schema: JsonSchema): void {
   schema.patternProperties = { [propertyNames.pattern]: additionalProperties };
   schema.additionalProperties = false;
   delete schema.propertyNames;
+}
+
+/** Of an address Helm says in words what is wrong where a format asks for it; it knows none for a network. */
+function sayOnce(schema: JsonSchema): void {
+  const { format } = schema;
+  if (format === "ipv4" || format === "ipv6") delete schema.pattern;
+  else delete schema.format;
 }
 
 /** The same schema with null allowed for everything in it: in gatewayConfig, null leaves a setting out. */

@@ -112,7 +112,7 @@ const free = /(\.values\[0\]|matchLabels\."example.com\/key"|annotations\."examp
 const freeKeys = /(matchLabels|rewrites)$/;
 /** Text of which all that is asked is that there is some. */
 const notEmpty =
-  /(Expressions\[0\]\.key|Fields\[0\]\.key|topologyKey|namespaces\[0\]|sans\[0\]|audience|roles_claim|gateway\.name|jwt\.gateway_id|rewrites\."example\.com\/key")$/;
+  /(Expressions\[0\]\.key|Fields\[0\]\.key|topologyKey|namespaces\[0\]|audience|roles_claim|gateway\.name|jwt\.gateway_id|rewrites\."example\.com\/key")$/;
 
 describe("the sentence about", () => {
   it("another type is ours, for every setting, table and list", () => {

@@ -1,9 +1,12 @@
 import { z } from "zod";
-import { setting } from "../../config/index.ts";
-import { resources } from "./_types.ts";
+import { optionalObjectName, setting } from "../../config/index.ts";
+import { addresses, hosts, objectNameOrNone, resources } from "./_types.ts";
 
 /** As Go writes one. */
 const lifetime = () => z.string().regex(/^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$/);
+
+/** A kind of the Kubernetes API, or the empty string for cert-manager's default. */
+const kind = () => z.string().regex(/^([A-Z][A-Za-z0-9]*)?$/);
 
 /** Certificates and keys: who makes them, and under which names they are found. */
 export const pkiValues = {
@@ -18,11 +21,11 @@ export const pkiValues = {
           z
             .strictObject({
               certSecretName: setting(
-                z.string().default(""),
+                objectNameOrNone(),
                 "Existing Secret with tls.crt and tls.key (ca.crt too when the issuer is private); empty: the hook makes one.",
               ),
               clientCaSecretName: setting(
-                z.string().default(""),
+                objectNameOrNone(),
                 "Existing Secret with ca.crt, the authority of users' client certificates; empty: the hook makes one.",
               ),
             })
@@ -30,11 +33,11 @@ export const pkiValues = {
           "Certificates of the listener.",
         ),
         jwtSecretName: setting(
-          z.string().default(""),
+          objectNameOrNone(),
           "Existing Secret with signing.pem, public.pem and kid; empty: the hook makes one.",
         ),
         keysSecretName: setting(
-          z.string().default(""),
+          objectNameOrNone(),
           "Existing Secret with master-secret and key-encryption-key; empty: the hook makes one.",
         ),
       })
@@ -48,8 +51,12 @@ export const pkiValues = {
           z.boolean().default(true),
           "Make and renew certificates and keys before each install and upgrade. False: every Secret is given.",
         ),
-        serverDnsNames: setting(z.array(z.string()).default([]), "More host names of the server certificate."),
-        serverIpAddresses: setting(z.array(z.string()).default([]), "More addresses of the server certificate."),
+        serverDnsNames: setting(hosts(), "More host names of the server certificate.", {
+          example: ["gateway.example.com", "*.gateway.example.com"],
+        }),
+        serverIpAddresses: setting(addresses(), "More addresses, IPv4 or IPv6, of the server certificate.", {
+          example: ["192.0.2.10", "2001:db8::10"],
+        }),
         asHook: setting(
           z.boolean().default(true),
           "Run as a Helm hook (Argo CD: PreSync). False: the Job is an ordinary object, named after the values, for tools that run no hooks; the gateway waits for its Secrets.",
@@ -75,9 +82,9 @@ export const pkiValues = {
         serverIssuerRef: setting(
           z
             .strictObject({
-              name: setting(z.string().default(""), "Name; empty: an authority of this release's own."),
-              kind: setting(z.string().default("ClusterIssuer"), "Kind of the issuer."),
-              group: setting(z.string().default("cert-manager.io"), "API group of the issuer."),
+              name: setting(objectNameOrNone(), "Name; empty: an authority of this release's own."),
+              kind: setting(kind().default("ClusterIssuer"), "Kind of the issuer."),
+              group: setting(optionalObjectName().default("cert-manager.io"), "API group of the issuer."),
             })
             .prefault({}),
           "Existing issuer of the server certificate. Users' client certificates always come from the release's own authority.",
@@ -86,8 +93,12 @@ export const pkiValues = {
           z.boolean().default(true),
           "Put the Service's names and localhost into the server certificate. False: a public issuer would not sign them; supervisors then need a grpc_endpoint that it does sign.",
         ),
-        serverDnsNames: setting(z.array(z.string()).default([]), "More host names of the server certificate."),
-        serverIpAddresses: setting(z.array(z.string()).default([]), "More addresses of the server certificate."),
+        serverDnsNames: setting(hosts(), "More host names of the server certificate.", {
+          example: ["gateway.example.com", "*.gateway.example.com"],
+        }),
+        serverIpAddresses: setting(addresses(), "More addresses, IPv4 or IPv6, of the server certificate.", {
+          example: ["192.0.2.10", "2001:db8::10"],
+        }),
         certificateDuration: setting(lifetime().default("2160h"), "How long a certificate is valid; 1h or more.", {
           example: "720h",
         }),

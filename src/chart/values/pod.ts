@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { positiveQuantityPattern, setting, toleration } from "../../config/index.ts";
-import { anyList, anyMap, labelMap, resources, stringMap } from "./_types.ts";
+import { annotationMap, anyList, anyMap, labelMap, objectNameOrNone, resources } from "./_types.ts";
 
 const probe = (periodSeconds: number, timeoutSeconds: number, failureThreshold: number, what: string) =>
   setting(
@@ -24,16 +24,16 @@ export const podValues = {
           "Size of the volume with the gateway's store. It may grow where the StorageClass allows it.",
         ),
         storageClassName: setting(
-          z.string().default(""),
+          objectNameOrNone(),
           "StorageClass; empty: the cluster's default. A block volume: SQLite does not work on NFS. It cannot be changed later.",
         ),
         accessMode: setting(
           z.enum(["ReadWriteOnce", "ReadWriteOncePod"]).default("ReadWriteOnce"),
           "Access mode. ReadWriteOncePod lets the cluster prove that one process owns the store. It cannot be changed later.",
         ),
-        annotations: setting(stringMap(), "Annotations of the claim."),
+        annotations: setting(annotationMap(), "Annotations of the claim."),
         existingClaim: setting(
-          z.string().default(""),
+          objectNameOrNone(),
           "An existing PersistentVolumeClaim; empty: the chart makes one, which is kept on uninstall.",
         ),
       })
@@ -76,7 +76,7 @@ export const podValues = {
       },
     },
   }),
-  priorityClassName: setting(z.string().default(""), "PriorityClass of the gateway."),
+  priorityClassName: setting(objectNameOrNone(), "PriorityClass of the gateway."),
   fixedUserIds: setting(
     z.boolean().default(true),
     "Run as user, group and fsGroup 65532. False: the cluster gives the numbers, as OpenShift's restricted-v2 wants it.",
@@ -104,5 +104,5 @@ export const podValues = {
     example: { preStop: { sleep: { seconds: 5 } } },
   }),
   podLabels: setting(labelMap(), "More labels of the gateway's Pod."),
-  podAnnotations: setting(stringMap(), "More annotations of the gateway's Pod."),
+  podAnnotations: setting(annotationMap(), "More annotations of the gateway's Pod."),
 } as const;

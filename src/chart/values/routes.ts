@@ -1,9 +1,6 @@
 import { z } from "zod";
 import { setting } from "../../config/index.ts";
-import { stringMap } from "./_types.ts";
-
-const names = () => z.array(z.string()).default([]);
-const text = () => z.string().default("");
+import { annotationMap, hostOrNone, hosts, namespaceOrNone, objectNameOrNone, objectNames } from "./_types.ts";
 
 /** Versions of TLSRoute, the newest first. Gateway API 1.5 serves v1, its experimental channel the last of the others. */
 export const tlsRouteVersions = ["v1", "v1alpha3", "v1alpha2"] as const;
@@ -20,19 +17,19 @@ export const routeValues = {
           { example: "v1alpha3" },
         ),
         hostnames: setting(
-          names(),
+          hosts(),
           "Host names that are routed. They are put into a certificate that this chart makes.",
         ),
-        annotations: setting(stringMap(), "Annotations of the route."),
+        annotations: setting(annotationMap(), "Annotations of the route."),
         gateway: setting(
           z
             .strictObject({
               name: setting(
-                text(),
+                objectNameOrNone(),
                 "Name of an existing Gateway with a listener of protocol TLS and mode Passthrough.",
               ),
-              namespace: setting(text(), "Its namespace; empty: the release's."),
-              sectionName: setting(text(), "Its listener; empty: any that fits."),
+              namespace: setting(namespaceOrNone(), "Its namespace; empty: the release's."),
+              sectionName: setting(objectNameOrNone(), "Its listener; empty: any that fits."),
             })
             .prefault({}),
           "The Gateway that takes the route.",
@@ -45,25 +42,25 @@ export const routeValues = {
     z
       .strictObject({
         enabled: setting(z.boolean().default(false), "Make a GRPCRoute."),
-        hostnames: setting(names(), "Host names that are routed; empty: all."),
-        annotations: setting(stringMap(), "Annotations of the route."),
+        hostnames: setting(hosts(), "Host names that are routed; empty: all."),
+        annotations: setting(annotationMap(), "Annotations of the route."),
         gateway: setting(
           z
             .strictObject({
               create: setting(z.boolean().default(false), "Make the Gateway too."),
-              className: setting(text(), "GatewayClass of the Gateway that is made."),
+              className: setting(objectNameOrNone(), "GatewayClass of the Gateway that is made."),
               name: setting(
-                text(),
+                objectNameOrNone(),
                 "Name of an existing Gateway; of one that is made, empty: the release's full name.",
               ),
-              namespace: setting(text(), "Namespace of an existing Gateway; empty: the release's."),
-              sectionName: setting(text(), "Its listener; empty: any that fits."),
+              namespace: setting(namespaceOrNone(), "Namespace of an existing Gateway; empty: the release's."),
+              sectionName: setting(objectNameOrNone(), "Its listener; empty: any that fits."),
               listener: setting(
                 z
                   .strictObject({
                     port: setting(z.int().min(1).max(65_535).default(443), "Port of the listener."),
                     protocol: setting(z.enum(["HTTPS", "HTTP"]).default("HTTPS"), "Protocol of the listener."),
-                    certificateSecretNames: setting(names(), "Secrets with the listener's certificates."),
+                    certificateSecretNames: setting(objectNames(), "Secrets with the listener's certificates."),
                   })
                   .prefault({}),
                 "Listener of the Gateway that is made.",
@@ -76,8 +73,11 @@ export const routeValues = {
           z
             .strictObject({
               enabled: setting(z.boolean().default(false), "Have the Gateway speak TLS to OpenShell's gateway."),
-              hostname: setting(text(), "Name that it verifies; empty: the Service's."),
-              caConfigMapName: setting(text(), "ConfigMap with ca.crt, the authority of the server certificate."),
+              hostname: setting(hostOrNone(), "Name that it verifies; empty: the Service's."),
+              caConfigMapName: setting(
+                objectNameOrNone(),
+                "ConfigMap with ca.crt, the authority of the server certificate.",
+              ),
             })
             .prefault({}),
           "TLS between the Gateway and OpenShell's gateway.",
@@ -90,13 +90,13 @@ export const routeValues = {
     z
       .strictObject({
         enabled: setting(z.boolean().default(false), "Make an Ingress."),
-        className: setting(text(), "IngressClass; empty: the cluster's default."),
+        className: setting(objectNameOrNone(), "IngressClass; empty: the cluster's default."),
         host: setting(
-          text(),
+          hostOrNone(),
           "Host name. It is put into a certificate that this chart makes, when TLS is passed through.",
         ),
         annotations: setting(
-          stringMap(),
+          annotationMap(),
           "Annotations: how a controller is told to speak gRPC, or to pass TLS through, is its own.",
           { example: { "nginx.ingress.kubernetes.io/ssl-passthrough": "true" } },
         ),
@@ -104,7 +104,10 @@ export const routeValues = {
           z.boolean().default(false),
           "The annotations have the controller pass TLS through, so client certificates reach the gateway.",
         ),
-        tlsSecretName: setting(text(), "Secret with the certificate of the host, where the controller ends TLS."),
+        tlsSecretName: setting(
+          objectNameOrNone(),
+          "Secret with the certificate of the host, where the controller ends TLS.",
+        ),
       })
       .prefault({}),
     "Ingress.",
@@ -113,8 +116,8 @@ export const routeValues = {
     z
       .strictObject({
         enabled: setting(z.boolean().default(false), "Make an OpenShift Route with passthrough termination."),
-        host: setting(text(), "Host name. It is put into a certificate that this chart makes."),
-        annotations: setting(stringMap(), "Annotations of the Route."),
+        host: setting(hostOrNone(), "Host name. It is put into a certificate that this chart makes."),
+        annotations: setting(annotationMap(), "Annotations of the Route."),
       })
       .prefault({}),
     "OpenShift Route, TLS passed through.",

@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { setting } from "../../config/index.ts";
-import { labelMap, nodePort, port, stringMap } from "./_types.ts";
+import { network, optionalQualifiedName, setting } from "../../config/index.ts";
+import { annotationMap, labelMap, nodePort, port } from "./_types.ts";
 
 /** As Prometheus and Go both write one. */
 const duration = () => z.string().regex(/^([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$/);
@@ -29,9 +29,9 @@ export const serviceValues = {
           port(9090),
           "Port of /metrics, 1024 or higher, on a Service of its own inside the cluster, <fullname>-metrics; 0: none.",
         ),
-        annotations: setting(stringMap(), "Annotations of the gateway's Service."),
+        annotations: setting(annotationMap(), "Annotations of the gateway's Service."),
         appProtocol: setting(
-          z.string().default(""),
+          optionalQualifiedName().default(""),
           "What proxies are told about the port; empty: https, or kubernetes.io/h2c where server.disableTls is true.",
         ),
         externalTrafficPolicy: setting(
@@ -39,13 +39,13 @@ export const serviceValues = {
           "For type NodePort or LoadBalancer: Local keeps the client's address; empty: the cluster's default.",
         ),
         loadBalancerClass: setting(
-          z.string().default(""),
+          optionalQualifiedName().default(""),
           "For type LoadBalancer: which controller serves it. It cannot be changed later.",
         ),
         loadBalancerSourceRanges: setting(
-          z.array(z.string()).default([]),
-          "For type LoadBalancer: the networks that may connect; empty: all.",
-          { example: ["192.0.2.0/24"] },
+          z.array(network()).default([]),
+          "For type LoadBalancer: the networks, IPv4 or IPv6, that may connect; empty: all.",
+          { example: ["192.0.2.0/24", "2001:db8::/32"] },
         ),
       })
       .prefault({}),

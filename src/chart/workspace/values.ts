@@ -1,8 +1,8 @@
 /** Values of the chart for one workspace's namespace. */
 import { z } from "zod";
-import { setting } from "../../config/index.ts";
+import { dnsLabelName, objectName, setting } from "../../config/index.ts";
 import { valueReferences } from "../layer/index.ts";
-import { labelMap, stringMap } from "../values/_types.ts";
+import { annotationMap, labelMap } from "../values/_types.ts";
 import { sandboxValues } from "../values/sandboxes.ts";
 
 export const workspaceValuesSchema = z.strictObject({
@@ -11,12 +11,15 @@ export const workspaceValuesSchema = z.strictObject({
   gateway: setting(
     z
       .strictObject({
-        id: setting(z.string().default("openshell"), "gateway_id of the gateway: its ClusterRole is named after it."),
+        id: setting(
+          dnsLabelName(33).default("openshell"),
+          "gateway_id of the gateway: its ClusterRole is named after it.",
+        ),
         serviceAccount: setting(
           z
             .strictObject({
-              name: setting(z.string().default("openshell"), "Name of its ServiceAccount."),
-              namespace: setting(z.string().default("openshell"), "Namespace of its ServiceAccount."),
+              name: setting(objectName().default("openshell"), "Name of its ServiceAccount."),
+              namespace: setting(dnsLabelName().default("openshell"), "Namespace of its ServiceAccount."),
             })
             .prefault({}),
           "Who gets rights in this namespace.",
@@ -30,10 +33,10 @@ export const workspaceValuesSchema = z.strictObject({
       .strictObject({
         create: setting(z.boolean().default(true), "Make the ServiceAccount of both Pods of a pair. It has no rights."),
         name: setting(
-          z.string().default("openshell-sandbox"),
+          objectName().default("openshell-sandbox"),
           "Its name: service_account_name of the gateway, <fullname>-sandbox where its chart makes one.",
         ),
-        annotations: setting(stringMap(), "Annotations of the ServiceAccount."),
+        annotations: setting(annotationMap(), "Annotations of the ServiceAccount."),
       })
       .prefault({}),
     "What the Pods of sandboxes run under.",
