@@ -49,6 +49,64 @@ const cases = {
   },
   bounded: { limitRange: { enabled: true, max: { memory: "4Gi" } } },
   managed: { gatewayConfig: { [driver]: { workspace_mode: "managed" } } },
+  "load balancer": { service: { type: "LoadBalancer" } },
+  "load balancer with a name": {
+    service: { type: "LoadBalancer", port: 443 },
+    pkiInitJob: { serverDnsNames: ["*.example.com"] },
+  },
+  "load balancer with an address": {
+    service: { type: "LoadBalancer" },
+    certManager: { enabled: true, serverIpAddresses: ["2001:db8::10"] },
+  },
+  "load balancer in plain text": {
+    service: { type: "LoadBalancer" },
+    server: { disableTls: true },
+    gatewayConfig: { [`${gateway}.auth`]: { allow_unauthenticated_users: true } },
+  },
+  "load balancer elsewhere": {
+    service: { type: "LoadBalancer" },
+    server: { tls: { certSecretName: "public-cert" } },
+    gatewayConfig: { [driver]: { grpc_endpoint: "https://gw.example.com:443" } },
+  },
+  "node port": { service: { type: "NodePort" }, server: { tls: { certSecretName: "public-cert" } } },
+  "known node port": {
+    service: { type: "NodePort", nodePort: 30_080 },
+    pkiInitJob: { serverDnsNames: ["node.example.com"] },
+  },
+  "OpenShift Route": { openshiftRoute: { enabled: true, host: "gw.apps.example.com" } },
+  TLSRoute: {
+    service: { type: "LoadBalancer" },
+    tlsRoute: { enabled: true, hostnames: ["gw.example.com"], gateway: { name: "edge", namespace: "infra" } },
+  },
+  "Ingress passed through": { ingress: { enabled: true, host: "gw.example.com", passthrough: true } },
+  Ingress: {
+    ingress: { enabled: true, host: "gw.example.com", tlsSecretName: "edge-tls" },
+    gatewayConfig: {
+      [`${gateway}.auth`]: { allow_unauthenticated_users: true },
+      [`${gateway}.mtls_auth`]: { enabled: true },
+    },
+  },
+  "own Gateway": {
+    grpcRoute: {
+      enabled: true,
+      gateway: { create: true, className: "edge", listener: { port: 8443, certificateSecretNames: ["edge-tls"] } },
+      backendTLSPolicy: { enabled: true, caConfigMapName: "ca" },
+    },
+    gatewayConfig: { ...oidc, [`${gateway}.mtls_auth`]: { enabled: false } },
+  },
+  "own Gateway in plain text": {
+    server: { disableTls: true },
+    grpcRoute: {
+      enabled: true,
+      gateway: { create: true, className: "edge", listener: { port: 80, protocol: "HTTP" } },
+    },
+    gatewayConfig: { [`${gateway}.auth`]: { allow_unauthenticated_users: true } },
+  },
+  GRPCRoute: {
+    server: { disableTls: true },
+    grpcRoute: { enabled: true, hostnames: ["gw.example.com"], gateway: { name: "edge" } },
+    gatewayConfig: oidc,
+  },
   risks: {
     gatewayConfig: { [driver]: { app_armor_profile: "Unconfined", sandbox_runtime: { fence_check: "off" } } },
   },
@@ -65,7 +123,7 @@ describe.skipIf(helmPrograms.length === 0)("NOTES", () => {
   const commandsOf = (name: keyof typeof cases) =>
     notesOf(name)
       .split("\n")
-      .filter((line) => line.startsWith("  openshell ") || line.startsWith("  kubectl "))
+      .filter((line) => /^ {2}(openshell|kubectl|ADDRESS|PORT)\b/.test(line))
       .map((line) => line.trim());
   const forward = (port = 8080) => `kubectl -n openshell port-forward service/openshell 8080:${port}`;
   const saveAuthority = (secret: string) =>
@@ -132,6 +190,93 @@ describe.skipIf(helmPrograms.length === 0)("NOTES", () => {
       return secrets.length;
     });
     expect(Math.max(...named)).toBeGreaterThan(2);
+  });
+
+  const balanced = "'{.status.loadBalancer.ingress[0].ip}{.status.loadBalancer.ingress[0].hostname}'";
+  const ofService = `kubectl -n openshell get service openshell -o jsonpath=${balanced}`;
+  const ofGateway = (name: string, namespace = "openshell") =>
+    `kubectl -n ${namespace} get gateways.gateway.networking.k8s.io ${name} -o jsonpath='{.status.addresses[0].value}'`;
+  const add = (endpoint: string, options = " --from-kubernetes openshell/openshell-client-tls") =>
+    `openshell gateway add openshell --endpoint ${endpoint}${options}`;
+
+  it("say how to connect by a load balancer: where its address is, and what the certificate has to name", () => {
+    expect(commandsOf("load balancer").slice(0, 2)).toEqual([`ADDRESS=$(${ofService})`, add("https://$ADDRESS:8080")]);
+    expect(notesOf("load balancer")).toContain(
+      "The certificate does not name that address: give pkiInitJob.serverDnsNames the name, or serverIpAddresses the\naddress, by which users come, and upgrade.",
+    );
+    expect(commandsOf("load balancer with a name").slice(0, 2)).toEqual([
+      ofService,
+      add("https://gateway.example.com:443"),
+    ]);
+    expect(notesOf("load balancer with a name")).toContain(
+      "prints the address that gateway.example.com has to lead to.",
+    );
+    expect(commandsOf("load balancer with an address").slice(0, 2)).toEqual([
+      ofService,
+      add("https://[2001:db8::10]:8080", " --from-kubernetes openshell/openshell-client-cert"),
+    ]);
+    expect(commandsOf("load balancer in plain text").slice(0, 2)).toEqual([
+      `ADDRESS=$(${ofService})`,
+      add("http://$ADDRESS:8080", ""),
+    ]);
+    expect(commandsOf("load balancer elsewhere")).toEqual(
+      expect.arrayContaining([ofService, expect.stringContaining(" --endpoint https://gw.example.com:443 --ca ")]),
+    );
+    const named = Object.keys(cases).filter((name) =>
+      /The certificate .* that address/.test(notesOf(name as "defaults")),
+    );
+    expect(named).toEqual(["load balancer", "node port"]);
+  });
+
+  it("say how to connect by a port of the nodes", () => {
+    const node = "kubectl get nodes -o jsonpath='{.items[0].status.addresses[0].address}'";
+    expect(commandsOf("node port").slice(0, 2)).toEqual([
+      `ADDRESS=$(${node})`,
+      "PORT=$(kubectl -n openshell get service openshell -o jsonpath='{.spec.ports[0].nodePort}')",
+    ]);
+    expect(notesOf("node port")).toContain("The certificate in Secret public-cert has to name that address.");
+    expect(notesOf("node port")).toContain(add("https://$ADDRESS:$PORT", " --ca gateway-ca.crt --cert "));
+    expect(commandsOf("known node port").slice(0, 2)).toEqual([node, add("https://node.example.com:30080")]);
+  });
+
+  it("say how to connect by a route that passes TLS through", () => {
+    expect(commandsOf("OpenShift Route").slice(0, 2)).toEqual([
+      "kubectl -n openshell get routes.route.openshift.io openshell -o jsonpath='{.status.ingress[0].routerCanonicalHostname}'",
+      add("https://gw.apps.example.com:443"),
+    ]);
+    expect(commandsOf("TLSRoute").slice(0, 2)).toEqual([ofGateway("edge", "infra"), add("https://gw.example.com:443")]);
+    expect(notesOf("TLSRoute")).toContain("443 stands for the port of the Gateway's listener.");
+    expect(commandsOf("Ingress passed through").slice(0, 2)).toEqual([
+      `kubectl -n openshell get ingress openshell -o jsonpath=${balanced}`,
+      add("https://gw.example.com:443"),
+    ]);
+  });
+
+  it("say how to connect by a route that ends TLS: without a certificate, or by a login", () => {
+    expect(commandsOf("Ingress").slice(1)).toEqual([add("https://gw.example.com:443", ""), "openshell status"]);
+    expect(commandsOf("own Gateway")).toEqual([
+      `ADDRESS=$(${ofGateway("openshell")})`,
+      add("https://$ADDRESS:8443", ` --oidc-issuer ${issuer}`),
+      "openshell gateway login openshell",
+    ]);
+    expect(commandsOf("own Gateway in plain text").slice(1, 2)).toEqual([add("http://$ADDRESS:80", "")]);
+    expect(commandsOf("GRPCRoute").slice(0, 2)).toEqual([
+      ofGateway("edge"),
+      add("https://gw.example.com:443", ` --oidc-issuer ${issuer}`),
+    ]);
+    const ended = Object.keys(cases).filter((name) =>
+      notesOf(name as "defaults").includes("TLS ends before the gateway: add --ca FILE"),
+    );
+    expect(ended).toEqual(["Ingress", "own Gateway", "GRPCRoute"]);
+  });
+
+  it("tell of a port-forward only where nothing else leads in", () => {
+    const forwarded = Object.keys(cases).filter((name) => notesOf(name as "defaults").includes("port-forward"));
+    const others = Object.entries(cases).filter(([name, values]) =>
+      "service" in values && "type" in values.service ? true : /Route|Ingress|Gateway|another issuer/.test(name),
+    );
+    expect(forwarded).toEqual(Object.keys(cases).filter((name) => !others.some(([other]) => other === name)));
+    expect(others.length).toBeGreaterThan(12);
   });
 
   it("say how to connect in plain text, with warnings", () => {

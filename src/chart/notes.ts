@@ -1,12 +1,9 @@
-import { ports } from "../manifests/names.ts";
 import { values } from "./_values.ts";
-import { grpcEndpoint, isElsewhere } from "./endpoint.ts";
 import { effective, gatewayId } from "./gateway-toml.ts";
 import {
   and,
   type Block,
   call,
-  choose,
   type Expr,
   equal,
   helm,
@@ -14,11 +11,11 @@ import {
   notEqual,
   or,
   output,
-  text,
   when,
   write,
 } from "./layer/index.ts";
 import { fullname, names, sandboxNamespace, secretName, secrets } from "./names.ts";
+import { endpoint, endsTls, gatewayName, leadIn } from "./ways-in.ts";
 
 const driver = "openshell.drivers.kubernetes";
 const gateway = "openshell.gateway";
@@ -37,6 +34,9 @@ const users = {
 /** Another authority than the release's own signed the gateway's certificate. */
 const isForeign = or(secrets.serverTls.given, and(values.certManager.enabled, values.certManager.serverIssuerRef.name));
 
+/** Users see the gateway's own certificate. */
+const showsOwn = not(or(isPlain, endsTls));
+
 function saveKey(secret: Expr<string>, key: string, file: string): Block {
   return [
     write("\n  kubectl -n "),
@@ -48,8 +48,8 @@ function saveKey(secret: Expr<string>, key: string, file: string): Block {
 }
 
 /** For who has no certificate of their own, and so nothing that names the gateway's authority. */
-const saveAuthority: Block = [when(not(isPlain), saveKey(secretName(secrets.serverTls), "ca.crt", "gateway-ca.crt"))];
-const withAuthority = when(not(isPlain), [write(" --ca gateway-ca.crt")]);
+const saveAuthority: Block = [when(showsOwn, saveKey(secretName(secrets.serverTls), "ca.crt", "gateway-ca.crt"))];
+const withAuthority = when(showsOwn, [write(" --ca gateway-ca.crt")]);
 
 /** With the administrator's certificate, which the hook or cert-manager made, or with one of an authority that was given. */
 const withCertificate: Block = [
@@ -109,20 +109,16 @@ export const notes: Block = [
   write("; pod_anti_affinity is "),
   output(effective(`${driver}.sandbox_runtime.pod_anti_affinity`)),
   write(".\n\nConnect from your machine:\n"),
-  when(not(isElsewhere), [
-    write("\n  kubectl -n "),
-    output(helm.releaseNamespace),
-    write(" port-forward service/"),
-    output(fullname),
-    // Below 1024 a port of one's own machine is not for everyone.
-    write(` ${ports.gateway}:`),
-    output(values.service.port),
-    write("\n"),
-  ]),
-  when(equal(users.certificates, true), withCertificate, [
+  ...leadIn,
+  when(and(equal(users.certificates, true), not(endsTls)), withCertificate, [
     when(users.everyone, [...saveAuthority, ...addGateway([withAuthority]), write("\n  openshell status\n")]),
   ]),
   when(users.issuer, oidcConnect()),
+  when(and(endsTls, call("hasPrefix", "https:", endpoint)), [
+    write(
+      "\nTLS ends before the gateway: add --ca FILE where that certificate comes from an authority that not everyone knows.\n",
+    ),
+  ]),
   when(values.server.disableTls, [
     write(
       "\nWARNING: server.disableTls is true. Whatever passes between users, gateway and supervisors can be read and changed on the way.\n",
@@ -165,18 +161,13 @@ export const notes: Block = [
 
 /** Adds the gateway, with more options. */
 function addGateway(options: Block): Block {
-  const local = text`${choose(isPlain, "http", "https")}://127.0.0.1:${ports.gateway}`;
   return [
     write("\n  openshell gateway add "),
-    output(nameForUsers()),
+    output(gatewayName),
     write(" --endpoint "),
-    output(choose(isElsewhere, grpcEndpoint, local)),
+    output(endpoint),
     ...options,
   ];
-}
-
-function nameForUsers(): Expr<string> {
-  return choose(isElsewhere, fullname, "local");
 }
 
 /** What users of the OpenID provider do; an administrator's certificate is nothing for them. */
@@ -188,11 +179,10 @@ function oidcConnect(): Block {
     ...saveAuthority,
     ...addGateway([withAuthority, write(" --oidc-issuer "), output(users.issuer)]),
     write("\n  openshell gateway login "),
-    output(nameForUsers()),
+    output(gatewayName),
     write("\n"),
-    write(
-      "\nAdd --oidc-ca FILE where the provider's authority is not one that everyone knows; no --ca where the gateway's certificate comes from one that is.\n",
-    ),
+    write("\nAdd --oidc-ca FILE where the provider's authority is not one that everyone knows"),
+    when(endsTls, [write(".\n")], [write("; no --ca where the gateway's certificate comes from one that is.\n")]),
     when(and(call("empty", users.adminRole), call("empty", users.userRole)), [
       write(
         "\nWARNING: admin_role and user_role are empty. Whoever gets a token from the provider is an administrator of every sandbox.\n",
