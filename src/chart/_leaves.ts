@@ -86,6 +86,7 @@ const companions: readonly (readonly [start: string, beside: Values, together?: 
 /** Texts of every grammar that a value may ask for; the first that fits is taken. */
 const texts = [
   "changed",
+  "Changed",
   "changed.example.com",
   "/changed",
   "2Gi",

@@ -7,6 +7,7 @@ import { parse } from "yaml";
 import packageJson from "../../package.json" with { type: "json" };
 import type { JsonSchema } from "../config/index.ts";
 import { chartDirectory, repository } from "./_helm.ts";
+import { leaves as samples } from "./_leaves.ts";
 import { usedValues } from "./_values.ts";
 import { synthesize } from "./chart.ts";
 import { guardSentences } from "./guards.ts";
@@ -161,6 +162,16 @@ describe("a text", () => {
   ])("of %s has the form that the cluster takes", (path, right, wrong) => {
     expect(right.filter((text) => !isTaken(path, text))).toEqual([]);
     expect(wrong.filter((text) => isTaken(path, text))).toEqual([]);
+  });
+});
+
+describe("the samples of other tests", () => {
+  it("have another value for everything that may have one", () => {
+    const names = new Set(samples().map(({ name }) => name));
+    const without = leaves(defaultValues)
+      .map((path) => path.join("."))
+      .filter((path) => ![...names].some((name) => name === path || path.startsWith(`${name}.`)));
+    expect(without).toEqual(["replicaCount", "gatewayConfig"]);
   });
 });
 
