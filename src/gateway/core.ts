@@ -63,7 +63,7 @@ export async function openCore(options: CoreOptions, undo: AsyncDisposableStack)
     store,
     sandboxes,
     supervisors: new Supervisors({ store, sandboxes, log }),
-    exits: undo.adopt(new Exits(sandboxes), (one) => one.close()),
+    exits: undo.adopt(new Exits(sandboxes, log), (one) => one.close()),
     replays: new Replays(store.replays),
     tls,
     certificates,

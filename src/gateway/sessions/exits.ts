@@ -1,3 +1,4 @@
+import type { Logger } from "../../common/log.ts";
 import { exitFinalized } from "../sandbox/lifecycle.ts";
 import type { Sandboxes } from "../sandbox/sandboxes.ts";
 import type { SandboxRecord } from "../store/sandboxes.ts";
@@ -7,22 +8,20 @@ const finalizeWithinMs = 30_000;
 
 /** Finalizes exits whose supervisor never did, so that the Pods of an ended run always stop. */
 export class Exits {
-  readonly #sandboxes: Sandboxes;
+  readonly #sandboxes: Pick<Sandboxes, "change">;
+  readonly #log: Logger;
   readonly #timers = new Map<string, NodeJS.Timeout>();
 
-  constructor(sandboxes: Sandboxes) {
+  constructor(sandboxes: Pick<Sandboxes, "change">, log: Logger) {
     this.#sandboxes = sandboxes;
+    this.#log = log;
   }
 
   review({ id, lifecycle: { exit } }: SandboxRecord): void {
     if (exit === undefined || exit.finalized) {
       this.forget(id);
     } else if (!this.#timers.has(id)) {
-      const finalize = () => {
-        this.#timers.delete(id);
-        this.#sandboxes.change(id, (life) => exitFinalized(life, exit.instanceId));
-      };
-      this.#timers.set(id, setTimeout(finalize, finalizeWithinMs));
+      this.#finalizeLater(id, exit.instanceId);
     }
   }
 
@@ -35,5 +34,18 @@ export class Exits {
   close(): void {
     for (const timer of this.#timers.values()) clearTimeout(timer);
     this.#timers.clear();
+  }
+
+  #finalizeLater(id: string, instanceId: string): void {
+    const finalize = () => {
+      this.#timers.delete(id);
+      try {
+        this.#sandboxes.change(id, (life) => exitFinalized(life, instanceId));
+      } catch (error) {
+        this.#log.error({ err: error, sandbox: id }, "the store failed; the exit is finalized later");
+        this.#finalizeLater(id, instanceId);
+      }
+    };
+    this.#timers.set(id, setTimeout(finalize, finalizeWithinMs));
   }
 }
