@@ -1,6 +1,7 @@
 import { create as message } from "@bufbuild/protobuf";
 import { describe, expect, it, vi } from "vitest";
 import { services } from "../../boundary/index.ts";
+import { OpenShellError } from "../../common/errors.ts";
 import { openshell } from "../../wire/index.ts";
 import { inDefault, quiet, TestGateway } from "../_testing.ts";
 import { classifyForTests } from "../_testing-driver.ts";
@@ -51,6 +52,31 @@ describe("a supervisor's session", () => {
     await expect(answer).rejects.toMatchObject({ code: "permission-denied" });
     expect(supervisors.connected).toBe(0);
     expect(store.sessions.bySandbox(id)?.connected).toBe(false);
+  });
+
+  it("that the store does not take leaves nothing, and is taken when it comes again", async () => {
+    using store = new Store(":memory:");
+    const sandboxes = new Sandboxes({ store, classify: classifyForTests });
+    const { id } = sandboxes.create(
+      message(openshell.SandboxSchema, { metadata: { id: "id-1", name: "one", workspace: "default" } }),
+    );
+    store.sessions.put({ sandboxId: id, sessionId: "s1", runtimeIdentity: "r", bearer: "pod", connected: false });
+    const supervisors = new Supervisors({ store, sandboxes, log: quiet });
+    async function* hello(connectionEpoch: bigint) {
+      const value = { sandboxId: id, instanceId: "i", connectionEpoch };
+      yield message(openshell.SupervisorMessageSchema, { payload: { case: "hello", value } });
+    }
+    const principal = { kind: "sandbox", sandboxId: id, sessionId: "s1" } as const;
+    const { signal } = new AbortController();
+    const full = vi.spyOn(store.sessions, "markConnected").mockImplementation(() => {
+      throw new OpenShellError("internal", "the disk is full");
+    });
+    await expect(supervisors.connect(hello(1n), principal, signal).next()).rejects.toThrow("the disk is full");
+    expect(supervisors.connected).toBe(0);
+    full.mockRestore();
+    const again = supervisors.connect(hello(2n), principal, signal);
+    expect((await again.next()).value?.payload?.case).toBe("sessionAccepted");
+    await again.return();
   });
 
   it("goes on when the gateway's clock is set forward", async () => {

@@ -100,8 +100,14 @@ export class Supervisors {
         ?.stop.abort(new OpenShellError("aborted", "a newer connection of this supervisor replaced this one"));
     }
     this.#registrations.set(sandboxId, admission.registration);
-    const connection = this.#open(number, principal);
+    const connection: Connection = {
+      ...principal,
+      outbox: new AsyncQueue(64),
+      stop: new AbortController(),
+      lastHeardMs: this.#now(),
+    };
     try {
+      this.#open(number, connection);
       yield { payload: { case: "sessionAccepted", value: this.#accepted(principal.sessionId) } };
       yield* this.#run(connection, remaining(rest), signal);
     } finally {
@@ -131,18 +137,12 @@ export class Supervisors {
     }
   }
 
-  #open(number: number, principal: SandboxPrincipal): Connection {
+  #open(number: number, connection: Connection): void {
     const { store, sandboxes } = this.#options;
-    const connection: Connection = {
-      ...principal,
-      outbox: new AsyncQueue(64),
-      stop: new AbortController(),
-      lastHeardMs: this.#now(),
-    };
+    const { sandboxId, sessionId } = connection;
     this.#connections.set(number, connection);
-    store.sessions.markConnected(principal.sandboxId, principal.sessionId);
-    sandboxes.setSession(principal.sandboxId, () => newSession);
-    return connection;
+    store.sessions.markConnected(sandboxId, sessionId);
+    sandboxes.setSession(sandboxId, () => newSession);
   }
 
   #close(number: number, connection: Connection): void {
