@@ -135,6 +135,26 @@ describe("a Pod in its peer's way", () => {
     expect(podInTheWay(testRecord(), pods, later(9_000))).toBeUndefined();
   });
 
+  test("is never moved where it could preempt its peer if it came second", () => {
+    const prior = (spec: object) => ({
+      ...pods,
+      workload: testPod("workload", record(), { gated: false, node: "a", spec: { priority: 1000, ...spec } }),
+    });
+    expect(podInTheWay(record(), prior({}), later(2_000))).toBeUndefined();
+    expect(podInTheWay(record(), prior({ preemptionPolicy: "Never" }), later(2_000))).toMatchObject({ waitMs: 0 });
+  });
+
+  test("is moved after a supervisor was lost whose workload never had a node; that loss counts no more", () => {
+    const replacedAt = [testNow.toISOString()];
+    const turned = record({}, { replacedAt, placement: { evicted: ["x"] } });
+    const waiting = {
+      workload: testPod("workload", record(), { gated: false, status: blocked }),
+      supervisor: testPod("supervisor", record(), { gated: false, node: "a" }),
+    };
+    expect(podInTheWay(turned, waiting, later(8_000))).toMatchObject({ waitMs: 0, pod: waiting.supervisor });
+    expect(withoutNode(turned, waiting.supervisor).replacedAt).toBeUndefined();
+  });
+
   test("is moved although its containers run, as long as no supervisor of it ever did", () => {
     expect(podInTheWay(record({}, { workloadUid: "workload-uid" }), pods, later(2_000))).toMatchObject({ waitMs: 0 });
   });

@@ -2,7 +2,7 @@ import type { Live, Pod } from "../kube/index.ts";
 import { same } from "./_json.ts";
 import { isReleased, isScheduled } from "./observed.ts";
 import type { GenerationRecord } from "./record.ts";
-import type { Role } from "./verify-pods.ts";
+import { couldPreempt, type Role } from "./verify-pods.ts";
 
 /**
  * Which Pod of a required-anti-affinity pair gets its node first. Opened together, a supervisor that may run anywhere can take the only node
@@ -45,8 +45,8 @@ const turnedWaitMs = 8_000;
 const mostRemembered = 20;
 
 /**
- * The Pod that has to give up its node, because its peer fits nowhere else: only while no agent ran, and only where other nodes exist that
- * might take it.
+ * The Pod that has to give up its node, because its peer fits nowhere else: only while no agent ran, only where other nodes exist that
+ * might take it, and only where it may be placed second.
  *
  * @returns the Pod, and how long to wait before it is evicted; undefined when there is nothing to be won
  */
@@ -55,12 +55,13 @@ export function podInTheWay(
   pods: Readonly<Record<Role, Live<Pod>>>,
   now: Date,
 ): { readonly pod: Live<Pod>; readonly waitMs: number } | undefined {
-  // Where one of the two has no node yet, and the supervisor follows none that was lost, no agent ever ran.
-  if (record.settings.sandbox_runtime.pod_anti_affinity !== "required" || record.replacedAt !== undefined)
-    return undefined;
+  // Where one of the two has no node yet, and the supervisor of a workload that has one follows none that was lost, no agent ever ran.
+  const mayHaveRun = record.replacedAt !== undefined && isScheduled(pods.workload);
+  if (record.settings.sandbox_runtime.pod_anti_affinity !== "required" || mayHaveRun) return undefined;
   const first = firstPlaced(record);
   const [placed, blocked] = first === "workload" ? [pods.workload, pods.supervisor] : [pods.supervisor, pods.workload];
   if (!isScheduled(placed) || isScheduled(blocked) || !isReleased(blocked)) return undefined;
+  if (couldPreempt(placed, blocked)) return undefined;
   const condition = blocked.status?.conditions?.find(({ type }) => type === "PodScheduled");
   if (
     condition?.reason !== "Unschedulable" ||
@@ -82,8 +83,9 @@ export function withoutNode(record: GenerationRecord, pod: Live<Pod>): Generatio
   return {
     ...record,
     placement: { evicted: evicted.length > mostRemembered ? evicted.slice(2) : evicted },
-    // The next one is the generation's workload just as well.
+    // The next one is the generation's workload just as well, and no agent waits for a supervisor that was lost.
     workloadUid: undefined,
+    replacedAt: undefined,
   };
 }
 

@@ -133,14 +133,19 @@ export function violationFailure(
 function preemption(pair: PairProps, pods: Readonly<Record<Role, Live<Pod>>>, first: Role): Failure | undefined {
   if (pair.settings.sandbox_runtime.pod_anti_affinity !== "required") return undefined;
   const second: Role = first === "workload" ? "supervisor" : "workload";
+  if (!couldPreempt(pods[second], pods[first])) return undefined;
   const [placed, later] = [pods[first].spec, pods[second].spec];
-  if ((later?.priority ?? 0) <= (placed?.priority ?? 0) || later?.preemptionPolicy === "Never") return undefined;
   const name = (spec: Pod["spec"]) => `${spec?.priorityClassName ?? "(none)"} (${spec?.priority ?? 0})`;
   return {
     condition: "PodsAdmitted",
     reason: "PriorityWouldPreemptPeer",
     message: `the ${second}'s PriorityClass ${name(later)} could preempt the ${first}'s ${name(placed)}; use one class for both, or one with preemptionPolicy Never for the ${second}`,
   };
+}
+
+/** Whether the scheduler may end `placed` to make room for `later`. */
+export function couldPreempt({ spec: later }: Pod, { spec: placed }: Pod): boolean {
+  return (later?.priority ?? 0) > (placed?.priority ?? 0) && later?.preemptionPolicy !== "Never";
 }
 
 function expectedWorkload(pair: PairProps): ExpectedPod {
