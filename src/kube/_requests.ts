@@ -61,7 +61,7 @@ export class Requests {
     try {
       for (let repeat = 0; ; repeat += 1) {
         try {
-          return await readText(await this.#exchange({ ...call, options: { signal } }), limit);
+          return await readText(await this.#exchange({ ...call, options: { ...call.options, signal } }), limit);
         } catch (error) {
           const broken = !(error instanceof OpenShellError);
           if (signal.aborted || !broken || call.exchange.method !== "GET" || repeat >= maxReadRepeats) throw error;
@@ -108,7 +108,7 @@ export class Requests {
 
   /** The head of an answer that is a success. Waits where the server asks to, until the signal aborts. */
   async #exchange(call: Call): Promise<IncomingMessage> {
-    const { signal = new AbortController().signal } = call.options;
+    const { signal = new AbortController().signal, urgent = false } = call.options;
     let refreshCredentials = false;
     let refreshed = false;
     for (;;) {
@@ -125,7 +125,7 @@ export class Requests {
       };
       let answer: IncomingMessage;
       try {
-        answer = await this.#options.transport.send({ ...call.exchange, signal, refreshCredentials });
+        answer = await this.#options.transport.send({ ...call.exchange, signal, urgent, refreshCredentials });
       } catch (error) {
         report(0);
         throw error;

@@ -13,6 +13,8 @@ export interface Exchange {
   readonly signal: AbortSignal;
   /** The answer is a stream that lives for minutes: it gets a connection of its own. */
   readonly longLived?: boolean;
+  /** It has connections beside those of all others. */
+  readonly urgent?: boolean;
   /** The last answer was 401. */
   readonly refreshCredentials?: boolean;
 }
@@ -20,16 +22,19 @@ export interface Exchange {
 /** Idle connections are dropped well before the API server's own 90 s, so that none is used just as it closes. */
 const idleConnectionMs = 30_000;
 const maxConnections = 64;
+const maxUrgentConnections = 2;
 const maxBodyBytes = 64 * 1024 * 1024;
 /** One object in a stream; etcd holds none above 1.5 MiB unless told to. */
 const maxLineLength = 8 * 1024 * 1024;
+
+type Agents = Readonly<Record<"short" | "urgent" | "long", HttpAgent>>;
 
 /** Connections to one API server, by the access's current TLS material. */
 export class Transport {
   readonly #access: ClusterAccess;
   readonly #userAgent: string;
   #fingerprint = "";
-  #agents: { short: HttpAgent; long: HttpAgent } | undefined;
+  #agents: Agents | undefined;
 
   constructor(access: ClusterAccess, userAgent: string) {
     this.#access = access;
@@ -45,7 +50,7 @@ export class Transport {
     const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
     const options = {
       method: exchange.method,
-      agent: credentials.agent ?? (exchange.longLived ? agents.long : agents.short),
+      agent: credentials.agent ?? (exchange.longLived ? agents.long : exchange.urgent ? agents.urgent : agents.short),
       signal,
       headers: {
         accept: "application/json",
@@ -66,12 +71,11 @@ export class Transport {
   }
 
   close(): void {
-    this.#agents?.short.destroy();
-    this.#agents?.long.destroy();
+    for (const agent of Object.values(this.#agents ?? {})) agent.destroy();
     this.#agents = undefined;
   }
 
-  #agentsFor(credentials: Credentials): { short: HttpAgent; long: HttpAgent } {
+  #agentsFor(credentials: Credentials): Agents {
     if (this.#agents && credentials.fingerprint === this.#fingerprint) return this.#agents;
     // Connections made with the former material finish what they do; nothing new goes over them.
     this.#fingerprint = credentials.fingerprint;
@@ -79,7 +83,11 @@ export class Transport {
       this.#access.server.protocol === "http:"
         ? new HttpAgent({ keepAlive, maxSockets, timeout: idleConnectionMs })
         : new HttpsAgent({ keepAlive, maxSockets, timeout: idleConnectionMs, ...credentials.tls });
-    this.#agents = { short: make(maxConnections, true), long: make(Number.POSITIVE_INFINITY, false) };
+    this.#agents = {
+      short: make(maxConnections, true),
+      urgent: make(maxUrgentConnections, true),
+      long: make(Number.POSITIVE_INFINITY, false),
+    };
     return this.#agents;
   }
 }

@@ -67,6 +67,18 @@ describe("a call", () => {
     expect(c.server.requests[0]?.body).toMatchObject({ preconditions: { uid: "u" }, gracePeriodSeconds: 5 });
   });
 
+  test("that is urgent waits for no connection of others", async () => {
+    await using c = await connect(({ path }, response) => {
+      if (path.endsWith("/urgent")) answer(200, pod("urgent", "1"))({} as never, response);
+    });
+    const end = new AbortController();
+    const others = Array.from({ length: 100 }, () => c.client.get(pods, "default", "slow", { signal: end.signal }));
+    for (const other of others) other.catch(() => undefined);
+    await expect.poll(() => c.server.requests.length, { timeout: 15_000 }).toBe(64);
+    await c.client.get(pods, "default", "urgent", { urgent: true });
+    end.abort();
+  });
+
   test("is repeated after the time that a 429 names, and both answers are reported", async () => {
     const records: RequestRecord[] = [];
     await using c = await connect(

@@ -15,6 +15,8 @@ async function leaseServer() {
     /** Reads that are still to fail. */
     failingReads: 0,
     /** Between a creation and its answer. */
+    /** For every answer. */
+    answerMs: 0,
     afterCreate: async (_clientLeft: Promise<unknown>): Promise<void> => undefined,
   };
   const server = await ScriptedServer.start(async (request, response) => {
@@ -38,7 +40,9 @@ async function leaseServer() {
         state.lease = { spec: { ...lease.spec, ...body.spec }, metadata: meta };
       }
     }
-    return answer(200, state.lease)(request, response);
+    const applied = structuredClone(state.lease);
+    if (state.answerMs > 0) await delay(state.answerMs);
+    return answer(200, applied)(request, response);
   });
   const client = await createKubeClient({ component: "test", access: server.access });
   return {
@@ -158,6 +162,16 @@ describe("a lease", () => {
     await expect.poll(() => s.state.lease?.spec?.renewTime).not.toBe(touched);
     expect(mine.lost.aborted).toBe(false);
     expect(told).toContainEqual(expect.objectContaining({ message: expect.stringContaining("etcd has no leader") }));
+  });
+
+  test("is kept beside an API server that takes a third of the lease's time for each answer", async () => {
+    await using s = await leaseServer();
+    await using mine = await hold(s.client, "me", { durationSeconds: 3 });
+    s.state.answerMs = 1_000;
+    const first = Number(s.state.lease?.metadata.resourceVersion);
+    const renewals = () => Number(s.state.lease?.metadata.resourceVersion) - first;
+    await expect.poll(renewals, { timeout: 15_000 }).toBeGreaterThan(2);
+    expect(mine.lost.aborted).toBe(false);
   });
 
   test("survives somebody else's write that leaves the holder alone", async () => {

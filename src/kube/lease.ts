@@ -73,7 +73,7 @@ async function acquire(options: LeaseOptions, durationMs: number): Promise<Taken
   for (;;) {
     if (options.signal?.aborted) throw new OpenShellError("cancelled", `stopped waiting for lease ${options.name}`);
     try {
-      const lease = await options.client.find(leases, options.namespace, options.name);
+      const lease = await options.client.find(leases, options.namespace, options.name, { urgent: true });
       const since = performance.now();
       const deadlineMs = durationMs * countedOn;
       if (lease === undefined) return { lease: await create(options, durationMs, deadlineMs), since };
@@ -107,7 +107,8 @@ async function renew(
 ): Promise<void> {
   let { lease, since } = taken;
   const leftMs = (): number => since + durationMs * countedOn - performance.now();
-  let waitMs = Math.max(0, since + durationMs / 3 - performance.now());
+  const leftToRenewal = (): number => Math.max(0, since + durationMs / 3 - performance.now());
+  let waitMs = leftToRenewal();
   while (leftMs() > 0) {
     await pause(Math.min(waitMs, leftMs()), signal);
     const deadlineMs = leftMs();
@@ -117,7 +118,8 @@ async function renew(
       // A call that is under way at the end of our time must not let us believe that we still hold it.
       lease = await write(options, lease, { renewTime: microTime() }, deadlineMs);
       since = startedAt;
-      waitMs = durationMs / 3;
+      // However long the answer took: an API server that is slow is slow the next time, too.
+      waitMs = leftToRenewal();
       onRenewed(lease);
     } catch (error) {
       options.onError?.(error);
@@ -128,6 +130,7 @@ async function renew(
       try {
         const current = await options.client.find(leases, options.namespace, options.name, {
           deadlineMs: Math.max(1, leftMs()),
+          urgent: true,
         });
         if (current?.spec?.holderIdentity !== options.identity) return;
         lease = current;
@@ -148,7 +151,7 @@ async function create(options: LeaseOptions, durationMs: number, deadlineMs: num
     leaseTransitions: 0,
   };
   const body = { metadata: { name: options.name }, spec };
-  return await options.client.create(leases, options.namespace, body, { deadlineMs });
+  return await options.client.create(leases, options.namespace, body, { deadlineMs, urgent: true });
 }
 
 function write(
@@ -163,7 +166,7 @@ function write(
     options.namespace,
     options.name,
     { type: "merge", body },
-    deadlineMs === undefined ? {} : { deadlineMs },
+    { urgent: true, ...(deadlineMs !== undefined && { deadlineMs }) },
   );
 }
 

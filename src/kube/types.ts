@@ -56,6 +56,8 @@ export interface CallOptions {
   readonly signal?: AbortSignal;
   /** Milliseconds for the whole call, retries included. @default 30000 */
   readonly deadlineMs?: number;
+  /** Waits for no connection that another call uses. For the few calls on which all others depend. @default false */
+  readonly urgent?: boolean;
 }
 
 export interface WriteOptions extends CallOptions {
