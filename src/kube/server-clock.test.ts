@@ -1,5 +1,5 @@
 import fc from "fast-check";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { ServerClock } from "./server-clock.ts";
 
 const at = Date.parse("2026-01-01T00:00:00Z");
@@ -13,6 +13,14 @@ describe("the API server's clock", () => {
     // One that was a long time on its way.
     clock.hear({ answeredAt: new Date(at - 30_000), durationMs: 30_500 });
     expect(clock.now().getTime()).toBe(at + 400);
+  });
+
+  test("goes on as it did when somebody sets this machine's clock", () => {
+    const clock = new ServerClock();
+    const before = clock.now().getTime();
+    vi.spyOn(Date, "now").mockReturnValue(before + 3_600_000);
+    onTestFinished(() => void vi.restoreAllMocks());
+    expect(clock.now().getTime() - before).toBeLessThan(60_000);
   });
 
   test("is within a second and the time of one exchange of the server's, whatever this machine's says", () => {

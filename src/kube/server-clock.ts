@@ -12,8 +12,8 @@ export class ServerClock {
   readonly #local: () => number;
   #offsetMs = 0;
 
-  /** @param local this machine's clock, in milliseconds since the epoch. @default Date.now */
-  constructor(local: () => number = Date.now) {
+  /** @param local milliseconds since the epoch. @default those since this process began, so that nobody who sets this machine's clock moves it */
+  constructor(local: () => number = () => performance.timeOrigin + performance.now()) {
     this.#local = local;
   }
 
