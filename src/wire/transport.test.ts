@@ -73,7 +73,8 @@ it("does not ask without a call", async () => {
   expect(pings).toBe(0);
 });
 
-it("has the sender of bytes to a server a mebibyte ahead of its reader, and the limit of calls", async () => {
+/** A server of ours, and a connection to it. */
+async function connected() {
   const served = createGrpcServer();
   const port = await new Promise<number>((resolve, reject) =>
     served.bindAsync("127.0.0.1:0", grpc.ServerCredentials.createInsecure(), (error, bound) =>
@@ -82,11 +83,22 @@ it("has the sender of bytes to a server a mebibyte ahead of its reader, and the 
   );
   const session = connect(`http://127.0.0.1:${port}`);
   const [settings] = await once(session, "remoteSettings");
+  return { served, session, settings };
+}
+
+it("has the sender of bytes to a server a mebibyte ahead of its reader, and the limit of calls", async () => {
+  const { served, session, settings } = await connected();
   await roundTrip(session);
   expect(settings).toMatchObject({ initialWindowSize: 1024 * 1024, maxConcurrentStreams: 1024 });
   expect(session.state.remoteWindowSize).toBe(4 * 1024 * 1024);
   session.destroy();
   served.forceShutdown();
+});
+
+it("has a server that is forced to end close its connections", async () => {
+  const { served, session } = await connected();
+  served.forceShutdown();
+  await expect(once(session, "close")).rejects.toThrow("Session closed with error code 8");
 });
 
 it("has the sender of bytes to a client a mebibyte ahead of its reader", async () => {
