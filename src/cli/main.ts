@@ -1,3 +1,4 @@
+import "../common/small-young-generation.ts";
 import { readFileSync } from "node:fs";
 import { run } from "./program.ts";
 

@@ -1,3 +1,4 @@
+import "../common/small-young-generation.ts";
 import { Command, CommanderError, Option } from "commander";
 import { EndSignals, endAtOnce } from "../common/end-signals.ts";
 import { OpenShellError } from "../common/errors.ts";

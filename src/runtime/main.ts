@@ -1,3 +1,4 @@
+import "../common/small-young-generation.ts";
 import { writeFileSync } from "node:fs";
 import { EndSignals } from "../common/end-signals.ts";
 import { OpenShellError } from "../common/errors.ts";
