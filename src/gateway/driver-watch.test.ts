@@ -7,7 +7,12 @@ import { type Client, compute } from "../wire/index.ts";
 import { DriverWatch } from "./driver-watch.ts";
 import type { Sandboxes } from "./sandbox/sandboxes.ts";
 
-const believed = (id: string) => ({ id, lifecycle: { applied: { state: "running" } } });
+const inState = (state: string, deleting = false) => ({ lifecycle: { applied: { state, deleting } } });
+const believed = (id: string) => ({ id, ...inState("running") });
+
+async function* nothingHappens(_request: unknown, { signal }: { readonly signal: AbortSignal }) {
+  await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+}
 
 test("of what the driver does not list, only what it says is not there is taken for deleted; it is asked again for the rest", async () => {
   const stop = new AbortController();
@@ -22,9 +27,7 @@ test("of what the driver does not list, only what it says is not there is taken 
   const sandbox = (id: string) => create(compute.DriverSandboxSchema, { id, status: {} });
   let isSeen = false;
   const driver = {
-    async *watchSandboxes(_request: unknown, { signal }: { signal: AbortSignal }) {
-      await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
-    },
+    watchSandboxes: nothingHappens,
     listSandboxes: async () => ({ sandboxes: [sandbox("listed")] }),
     getSandbox: async ({ sandboxId }: { sandboxId: string }) => {
       if (sandboxId === "gone") throw new OpenShellError("not-found", "no such sandbox");
@@ -40,6 +43,31 @@ test("of what the driver does not list, only what it says is not there is taken 
   isSeen = true;
   await expect.poll(() => observed, { timeout: 10_000 }).toEqual(["listed", "unseen"]);
   expect(missing).toEqual(["gone"]);
+  stop.abort();
+  await running;
+});
+
+test("what is being deleted is gone once the driver does not have it, also where no answer ever said that it was made", async () => {
+  const stop = new AbortController();
+  const missing: string[] = [];
+  const sandboxes = {
+    all: () => [
+      { id: "being deleted", ...inState("absent", true) },
+      { id: "not asked for yet", ...inState("absent") },
+    ],
+    missing: (id: string) => void missing.push(id),
+  } as unknown as Sandboxes;
+  const driver = {
+    watchSandboxes: nothingHappens,
+    listSandboxes: async () => ({ sandboxes: [] }),
+    getSandbox: async () => {
+      throw new OpenShellError("not-found", "no such sandbox");
+    },
+  } as unknown as Client<typeof compute.ComputeDriver>;
+  const watch = new DriverWatch({ sandboxes, driver, log: pino({ level: "silent" }), signal: stop.signal });
+  const running = watch.run();
+  await expect.poll(() => watch.synced).toBe(true);
+  expect(missing).toEqual(["being deleted"]);
   stop.abort();
   await running;
 });

@@ -19,7 +19,7 @@ export interface DriverWatchOptions {
 
 /**
  * Follows what the driver reports. Each time the stream begins, the driver's list is compared with the store: what the store believes to
- * be there and the driver does not have was deleted behind our back.
+ * be there, or to be on its way out, and the driver does not have is gone.
  */
 export class DriverWatch {
   readonly #options: DriverWatchOptions;
@@ -80,7 +80,9 @@ export class DriverWatch {
 
   async #compare(signal: AbortSignal): Promise<void> {
     const { sandboxes, driver } = this.#options;
-    const believed = sandboxes.all().filter(({ lifecycle }) => lifecycle.applied.state !== "absent");
+    const believed = sandboxes
+      .all()
+      .filter(({ lifecycle: { applied } }) => applied.state !== "absent" || applied.deleting);
     const { sandboxes: listed } = await driver.listSandboxes({}, { signal, timeoutMs: 60_000 });
     const present = new Set(listed.map(({ id }) => id));
     for (const sandbox of listed) this.#observe(sandbox);
