@@ -31,7 +31,7 @@ test("when the driver's answer cannot be stored, it is asked again, each time la
   convergence.kick(record());
   await convergence.outcome("one");
   expect(askedAt).toHaveLength(1);
-  await expect.poll(() => lifecycle.applied.state, { timeout: 10_000 }).toBe("stopped");
+  await expect.poll(() => lifecycle.applied.state, { timeout: 10_000 }).toBe("absent");
   const [first = 0, second = 0, third = 0] = askedAt;
   // At least half of 250 ms, then of twice that.
   expect(second - first).toBeGreaterThan(120);

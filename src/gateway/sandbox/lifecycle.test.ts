@@ -77,12 +77,19 @@ describe("a sandbox's lifecycle", () => {
     expect(gone.failure?.reason).toBe("ResourceDeleted");
     expect(nextAction(gone)).toBeUndefined();
     expect(converge(startRequested(gone, "g2")).calls).toEqual(["create"]);
+    // Also when the run had failed, or was stopped, before that.
+    const failedBefore = vanished(failedInDriver(running, "OutOfMemory", "sentence"));
+    expect(failedBefore.failure?.reason).toBe("OutOfMemory");
+    for (const before of [failedBefore, vanished(converge(stopRequested(running)).to)]) {
+      expect(converge(startRequested(before, "g2")).calls).toEqual(["create"]);
+    }
   });
 
-  it("stops what the driver turns out to have when the answer of its create was lost", () => {
+  it("stops what the driver turns out to have when the answer of its create was lost, or when it seemed to be gone", () => {
+    expect(converge(found(vanished(running))).calls).toEqual(["stop"]);
     expect(converge(found(stopRequested(created()))).calls).toEqual(["stop"]);
     expect(converge(found(failed(created(), "DriverRefused", "sentence"))).calls).toEqual(["stop"]);
-    for (const known of [created(), running, deleteRequested(created()), vanished(running)]) {
+    for (const known of [created(), running, deleteRequested(created()), converge(stopRequested(running)).to]) {
       expect(found(known)).toBe(known);
     }
   });

@@ -6,7 +6,7 @@ export interface Lifecycle {
   readonly generationId: string;
   /** What the driver has accepted. */
   readonly applied: {
-    /** `failed`: the driver itself ended the run. */
+    /** `absent`: it has nothing of it, not yet or not any more. `failed`: the driver itself ended the run. */
     readonly state: "absent" | "running" | "failed" | "stopped";
     readonly generationId: string;
     readonly deleting: boolean;
@@ -70,15 +70,8 @@ export function stopRequested(before: Lifecycle): Lifecycle {
 /** The user asks to start: a new generation, unless the sandbox runs already or is being deleted. */
 export function startRequested(before: Lifecycle, generationId: string): Lifecycle {
   if (before.desired === "running" || before.desired === "deleted") return before;
-  const { failure, exit: _exit, ...rest } = before;
-  const gone = failure?.reason === resourceDeleted;
-  return {
-    ...rest,
-    desired: "running",
-    generationId,
-    again: true,
-    applied: gone ? { state: "absent", generationId: "", deleting: false } : before.applied,
-  };
+  const { failure: _failure, exit: _exit, ...rest } = before;
+  return { ...rest, desired: "running", generationId, again: true };
 }
 
 export function deleteRequested(before: Lifecycle): Lifecycle {
@@ -122,14 +115,9 @@ export function found(before: Lifecycle): Lifecycle {
   return isUnwanted && before.applied.state === "absent" ? afterAction(before, "create") : before;
 }
 
-/** What the driver ran is gone though nobody here deleted it. */
+/** What the driver ran is gone though nobody here deleted it; the next start makes it anew. */
 export function vanished(before: Lifecycle): Lifecycle {
-  const gone = failed(
-    before,
-    resourceDeleted,
-    "the sandbox's resource was deleted in the cluster, not through this gateway",
-  );
-  return { ...gone, applied: { ...gone.applied, state: "stopped" } };
+  const sentence = "the sandbox's resource was deleted in the cluster, not through this gateway";
+  const gone = failed(before, "ResourceDeleted", sentence);
+  return { ...gone, applied: { ...gone.applied, state: "absent" } };
 }
-
-export const resourceDeleted = "ResourceDeleted";
