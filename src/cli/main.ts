@@ -1,4 +1,3 @@
-import "../common/small-young-generation.ts";
 import { readFileSync } from "node:fs";
 import { run } from "./program.ts";
 

@@ -1,8 +1,8 @@
-import "../common/small-young-generation.ts";
 import { Command, CommanderError, Option } from "commander";
 import { EndSignals, endAtOnce } from "../common/end-signals.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { createLogger } from "../common/log.ts";
+import { keepYoungGenerationSmall } from "../common/small-young-generation.ts";
 import { configPath, loadSettings } from "./config-file.ts";
 import { flagOrVariable, switchOf } from "./flags.ts";
 import { oidcFlags } from "./oidc-flags.ts";
@@ -12,6 +12,7 @@ import { version } from "./version.ts";
 const failure = 1;
 const misuse = 2;
 
+keepYoungGenerationSmall();
 const signals = new EndSignals();
 
 const program = new Command("openshell-gateway")

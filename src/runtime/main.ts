@@ -1,12 +1,13 @@
-import "../common/small-young-generation.ts";
 import { writeFileSync } from "node:fs";
 import { EndSignals } from "../common/end-signals.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { createLogger, type LogLevel, logLevels } from "../common/log.ts";
+import { keepYoungGenerationSmall } from "../common/small-young-generation.ts";
 
 /** Exit codes of sysexits(3) where there is one. */
 const exitCodes = { usage: 64, software: 70, cannotCreate: 73, configuration: 78 } as const;
 
+keepYoungGenerationSmall();
 const signals = new EndSignals();
 
 async function main(): Promise<number> {
