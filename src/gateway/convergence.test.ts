@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { OpenShellError } from "../common/errors.ts";
 import type { Client, compute } from "../wire/index.ts";
 import { Convergence } from "./convergence.ts";
-import { afterAction, created, stopRequested, vanished } from "./sandbox/lifecycle.ts";
+import { afterAction, created, deleteRequested, stopRequested, vanished } from "./sandbox/lifecycle.ts";
 import type { Sandboxes } from "./sandbox/sandboxes.ts";
 import type { SandboxRecord } from "./store/sandboxes.ts";
 
@@ -37,3 +37,38 @@ test("when the driver's answer cannot be stored, it is asked again, each time la
   expect(second - first).toBeGreaterThan(120);
   expect(third - second).toBeGreaterThan(240);
 });
+
+test.each(["while it is asked for", "in the pause after it"])(
+  "a delete waits for no other try of a create: %s",
+  async (when) => {
+    let lifecycle = created();
+    const record = () => ({ id: "one", lifecycle, object: {} }) as SandboxRecord;
+    const made = Promise.withResolvers<never>();
+    const deleted = Promise.withResolvers<void>();
+    const sandboxes = {
+      byId: record,
+      beingCreated: () => ({ [Symbol.dispose]: () => {} }),
+      missing: () => {
+        lifecycle = afterAction(lifecycle, "delete");
+        deleted.resolve();
+      },
+    } as unknown as Sandboxes;
+    const driver = {
+      ensureWorkspace: () => made.promise,
+      deleteSandbox: async () => ({ deleted: false }),
+    } as unknown as Client<typeof compute.ComputeDriver>;
+    const { signal } = new AbortController();
+    const backoff = { initialMs: 1_000_000, maxMs: 1_000_000 };
+    const convergence = new Convergence({ sandboxes, driver, log: pino({ level: "silent" }), signal, backoff });
+    convergence.kick(record());
+    const refuse = () => {
+      made.reject(new OpenShellError("unavailable", "the cluster is away"));
+      return convergence.outcome("one");
+    };
+    if (when === "in the pause after it") await refuse();
+    lifecycle = deleteRequested(lifecycle);
+    convergence.kick(record());
+    await refuse();
+    await deleted.promise;
+  },
+);

@@ -1,4 +1,4 @@
-import { backoffMs, sleep } from "../common/async.ts";
+import { type BackoffOptions, backoffMs, sleep } from "../common/async.ts";
 import { type ErrorCode, OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import type { Client, compute } from "../wire/index.ts";
@@ -32,6 +32,15 @@ export interface ConvergenceOptions {
   readonly driver: Client<typeof compute.ComputeDriver>;
   readonly log: Logger;
   readonly signal: AbortSignal;
+  /** Before the driver is asked again. */
+  readonly backoff?: BackoffOptions;
+}
+
+/** One call to the driver, and the pause after it when it is to be made again. */
+interface Work {
+  action: DriverAction | undefined;
+  /** Aborted when something else is wanted meanwhile. */
+  readonly overtaken: AbortController;
 }
 
 /**
@@ -40,18 +49,22 @@ export interface ConvergenceOptions {
  */
 export class Convergence {
   readonly #options: ConvergenceOptions;
-  readonly #working = new Set<string>();
+  readonly #working = new Map<string, Work>();
   readonly #waiters = new Map<string, PromiseWithResolvers<void>[]>();
 
   constructor(options: ConvergenceOptions) {
     this.#options = options;
   }
 
-  /** Goes on with a sandbox where something is left to do. */
-  kick(record: SandboxRecord): void {
-    if (nextAction(record.lifecycle) === undefined || this.#working.has(record.id)) return;
-    this.#working.add(record.id);
-    void this.#work(record.id);
+  /** Goes on with a sandbox where something is left to do. What waits to ask for something else again waits no longer. */
+  kick({ id, lifecycle }: SandboxRecord): void {
+    const action = nextAction(lifecycle);
+    const work = this.#working.get(id);
+    if (work !== undefined) {
+      if (work.action !== action) work.overtaken.abort();
+    } else if (action !== undefined) {
+      void this.#work(id);
+    }
   }
 
   /**
@@ -66,12 +79,18 @@ export class Convergence {
   }
 
   async #work(id: string): Promise<void> {
-    const { sandboxes, log, signal } = this.#options;
+    const { sandboxes, log, signal, backoff } = this.#options;
+    let before: DriverAction | undefined;
     for (let attempt = 0; !signal.aborted; attempt += 1) {
+      const work: Work = { action: undefined, overtaken: new AbortController() };
+      this.#working.set(id, work);
       try {
         const record = sandboxes.byId(id);
         const action = record === undefined ? undefined : nextAction(record.lifecycle);
         if (record === undefined || action === undefined) break;
+        if (action !== before) attempt = 0;
+        before = action;
+        work.action = action;
         if (await this.#attempt(record, action, attempt)) {
           attempt = -1;
           continue;
@@ -81,7 +100,8 @@ export class Convergence {
           log.error({ err: error, sandbox: id, attempt }, "the store failed; the driver is asked again");
       }
       this.#settle(id);
-      await sleep(backoffMs(attempt, { initialMs: 250 }), signal).catch(() => {});
+      const until = AbortSignal.any([signal, work.overtaken.signal]);
+      await sleep(backoffMs(attempt, { initialMs: 250, ...backoff }), until).catch(() => {});
     }
     this.#working.delete(id);
     this.#settle(id);
