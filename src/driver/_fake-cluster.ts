@@ -43,8 +43,8 @@ export class FakeCluster implements KubeClient {
   readonly served: string[] = ["v1beta1"];
   /** Throws to refuse a write, or returns a promise that never settles to let the gateway die at it. */
   beforeWrite: (call: RecordedCall, body: KubeObject | undefined) => void | Promise<void> = () => undefined;
-  /** Throws to refuse a list. */
-  beforeList: (plural: string, namespace: string | undefined) => void = () => undefined;
+  /** Throws to refuse a list, or returns a promise that lets it wait. */
+  beforeList: (plural: string, namespace: string | undefined) => void | Promise<void> = () => undefined;
   afterWrite: (call: RecordedCall) => void | Promise<void> = () => undefined;
   tokenReview: TokenReview["status"];
   /** What a SelfSubjectAccessReview is told. */
@@ -147,7 +147,7 @@ export class FakeCluster implements KubeClient {
     options: ListOptions = {},
   ): Promise<List<T>> {
     this.#record("list", resource);
-    this.beforeList(resource.plural, namespace);
+    await this.beforeList(resource.plural, namespace);
     const items = this.all<T>(resource.plural).filter(selection(namespace, options));
     return { items: structuredClone(items), resourceVersion: String(this.#version) };
   }

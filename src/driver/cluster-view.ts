@@ -101,14 +101,17 @@ export class ClusterView {
   async useApi(api: AgentSandboxVersion): Promise<void> {
     if (this.#api === api) return;
     const all = () => [...this.#namespaces.values()];
-    await Promise.all(
-      all().map((namespace) =>
-        this.#resourcesOf(namespace, api).synced.catch((error: unknown) => {
-          // It is not to be followed any more.
-          if (this.#namespaces.get(namespace.name) === namespace) throw error;
-        }),
-      ),
-    );
+    const list = (namespace: NamespaceView) =>
+      this.#resourcesOf(namespace, api).synced.catch((error: unknown) => {
+        // It is not to be followed any more.
+        if (this.#namespaces.get(namespace.name) === namespace) throw error;
+      });
+    // Others may come to be followed meanwhile.
+    const listed = new Set<NamespaceView>();
+    for (let left = all(); left.length > 0; left = all().filter((each) => !listed.has(each))) {
+      await Promise.all(left.map(list));
+      for (const each of left) listed.add(each);
+    }
     this.#api = api;
     await Promise.all(all().map((namespace) => namespace.adopt(api)));
     for (const id of this.sandboxIds()) this.#options.onSandbox(id);
@@ -172,6 +175,12 @@ export class ClusterView {
       const record = this.#recordOf(resource);
       return record.ok ? [String(record.record.settings.sandbox_runtime.boundary_port)] : [];
     });
+  }
+
+  /** Sandboxes that the watches of a namespace show. */
+  sandboxIdsIn(name: string): string[] {
+    const namespace = this.#namespaces.get(name);
+    return namespace === undefined ? [] : [...new Set(this.#idsIn(namespace))];
   }
 
   /** Every sandbox of which anything is left. */
@@ -269,6 +278,7 @@ export class ClusterView {
           : this.#priorityClasses.get(undefined, className),
       imageRewrites: settings.admission.allowed_image_rewrites,
       toleratedPolicies: settings.sandbox_runtime.tolerated_network_policies,
+      sealedPeerOf: (pod) => this.#options.seal.releases.peerOf(pod),
       isDeleted: (uid) => this.overlay.isDeleted(uid),
       isGone: (uid) => this.overlay.isGone(uid),
     };

@@ -1,5 +1,6 @@
 import { pino } from "pino";
 import { afterEach, describe, expect, test, vi } from "vitest";
+import { OpenShellError } from "../common/errors.ts";
 import {
   type AgentSandbox,
   type KubeObject,
@@ -889,6 +890,60 @@ test("policies that a webhook changes are put back less and less often, and that
     await until(cluster, "a repair", isRight);
   }
   expect(said).toEqual([]);
+});
+
+test("policies that a controller deletes each time are made again less and less often, up to a time, and that is said", async () => {
+  const cluster = new FakeCluster();
+  const said: string[] = [];
+  const log = pino({ level: "error" }, { write: (line: string) => void said.push(JSON.parse(line).msg) });
+  await driverOn(cluster, testSettings(), { log });
+  let made = 0;
+  const removeAll = () => {
+    for (const policy of cluster.all(networkPolicies.plural)) cluster.forget(networkPolicies.plural, policy);
+  };
+  cluster.afterWrite = ({ verb, resource }) => {
+    if (verb === "create" && resource === networkPolicies.plural) made += 1;
+  };
+  said.length = 0;
+  removeAll();
+  const pruned = async () => {
+    await cluster.settle();
+    removeAll();
+    return said.length > 0;
+  };
+  await until(cluster, "a word", pruned, 15_000);
+  expect([...new Set(said)]).toEqual(['the NetworkPolicies of namespace "sandboxes" are changed again; trying again']);
+  expect(made, "two in each pass").toBeLessThan(15);
+}, 20_000);
+
+describe("a cluster that does not answer", () => {
+  test("when the driver starts is asked until it does", async () => {
+    const cluster = new FakeCluster();
+    cluster.served.length = 0;
+    let asked = 0;
+    const versions = cluster.apiVersionsOf.bind(cluster);
+    cluster.apiVersionsOf = async () => {
+      asked += 1;
+      if (asked < 3) throw new OpenShellError("unavailable", "no answer from the API server");
+      cluster.served.push("v1beta1");
+      return await versions();
+    };
+    const { driver } = await driverOn(cluster);
+    expect([asked, driver.ready(), driver.leads()]).toEqual([3, true, true]);
+  });
+
+  test("is said to be away once for all watches", async () => {
+    const cluster = new FakeCluster();
+    let failed = 0;
+    cluster.beforeList = () => {
+      failed += 1;
+      if (failed < 15) throw new OpenShellError("unavailable", "no answer from the API server");
+    };
+    const said: string[] = [];
+    const log = pino({ level: "warn" }, { write: (line: string) => void said.push(JSON.parse(line).msg) });
+    await driverOn(cluster, testSettings(), { log });
+    expect(said.filter((message) => message.startsWith("a watch failed")).length).toBe(1);
+  });
 });
 
 describe("without the Agent Sandbox API", () => {

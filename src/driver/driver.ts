@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
-import { backoffMs, sleep } from "../common/async.ts";
+import { backoffMs, retry, sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import {
   type AgentSandboxVersion,
@@ -12,6 +12,7 @@ import {
   isNotFound,
   type KubeClient,
   type Live,
+  mayPass,
   type Pod,
   ServerClock,
 } from "../kube/index.ts";
@@ -38,6 +39,25 @@ export function createDriver(options: DriverOptions): Driver {
 
 const sweepEveryMs = 5 * 60_000;
 const rediscoverEveryMs = 15_000;
+/** In an outage every watch of every namespace fails, again and again: as often as this it is said, for all of them. */
+const outageSaidEveryMs = 10_000;
+/** Between two looks at a cluster that does not answer yet. */
+const longestStartPauseMs = 10_000;
+/** Repairs of a namespace's policies within so long a time of each other are against somebody who changes them again. */
+const repairsRememberedMs = 60_000;
+/** Then what was put back is left alone for so long at most: until the next repair the fence may be open. */
+const longestRepairPauseMs = 2_000;
+const repairsSaid = 5;
+
+/** Over the policies of one namespace. */
+interface PolicyPasses {
+  /** Since something was missing, and those of them that were accepted. */
+  all: number;
+  accepted: number;
+  /** Times that nothing was missing afterwards. */
+  repairs: number;
+  lastAt: number;
+}
 
 class KubernetesDriver implements Driver {
   readonly implementation: Implementation<typeof compute.ComputeDriver>;
@@ -54,8 +74,8 @@ class KubernetesDriver implements Driver {
   #isComplete = false;
   /** By namespace. */
   readonly #policyWork = new Map<string, Promise<void>>();
-  /** Passes over a namespace's policies since nothing of them was missing, and how many of them were accepted. */
-  readonly #policyPasses = new Map<string, { all: number; accepted: number }>();
+  readonly #policyPasses = new Map<string, PolicyPasses>();
+  #outage = { failures: 0, saidAt: Number.NEGATIVE_INFINITY };
 
   constructor(options: DriverOptions) {
     this.#options = options;
@@ -100,7 +120,7 @@ class KubernetesDriver implements Driver {
       }));
     const onError = (error: unknown) => {
       if (isNotFound(error)) this.#discoverSoon(signal);
-      log.warn({ err: error }, "a watch failed; it goes on by itself");
+      this.#tellWatchFailure(error);
     };
     const informers = new Informers(client, {
       signal,
@@ -151,8 +171,8 @@ class KubernetesDriver implements Driver {
     });
     const workspaces = workspacesOf({ client, informers, view, settings, gatewayId: gateway.id, log });
     this.#running = { client, view, executor, reconciler, workspaces };
-    await this.#discover(signal);
-    await workspaces.start(signal);
+    await this.#patiently(() => this.#discover(signal), signal);
+    await this.#patiently(() => workspaces.start(signal), signal);
     // Namespaces are waited for by their mode; one that cannot be listed keeps nobody else from working.
     await view.synced();
     this.#haveSynced = true;
@@ -161,6 +181,29 @@ class KubernetesDriver implements Driver {
     this.#background.add(this.#lead(client, reconciler, signal, first.resolve));
     this.#background.add(this.#sweepRegularly(signal));
     await Promise.race([first.promise, aborted(signal)]);
+  }
+
+  /** A cluster that is away keeps the driver from being ready, and nothing else from serving. */
+  async #patiently(begin: () => Promise<void>, signal: AbortSignal): Promise<void> {
+    const retryable = (error: unknown) => {
+      if (signal.aborted || !mayPass(error)) return false;
+      this.#options.log.warn({ err: error }, "the cluster does not answer yet; trying again");
+      return true;
+    };
+    await retry(begin, { signal, attempts: Number.POSITIVE_INFINITY, maxMs: longestStartPauseMs, retryable });
+  }
+
+  #tellWatchFailure(error: unknown): void {
+    const message = "a watch failed; it goes on by itself";
+    if (!mayPass(error)) {
+      this.#options.log.warn({ err: error }, message);
+      return;
+    }
+    this.#outage.failures += 1;
+    const now = performance.now();
+    if (now - this.#outage.saidAt < outageSaidEveryMs) return;
+    this.#options.log.warn({ err: error, failures: this.#outage.failures }, message);
+    this.#outage = { failures: 0, saidAt: now };
   }
 
   async stop(): Promise<void> {
@@ -187,7 +230,7 @@ class KubernetesDriver implements Driver {
   }
 
   #requireComplete(): void {
-    if (this.#requireRunning().view.api === undefined) throw noAgentSandboxApi();
+    if (this.#requireRunning().view.api === undefined && this.#haveSynced) throw noAgentSandboxApi();
     if (this.#isComplete) return;
     throw new OpenShellError("unavailable", "the driver has not listed its sandboxes yet", { retryAfterMs: 1_000 });
   }
@@ -277,8 +320,12 @@ class KubernetesDriver implements Driver {
   #repairPolicies(): void {
     if (!this.#isLeader || this.#running === undefined) return;
     const missing = Map.groupBy(this.#running.view.missingPolicies(), ({ namespace }) => namespace);
-    for (const namespace of this.#policyPasses.keys()) {
-      if (!missing.has(namespace)) this.#policyPasses.delete(namespace);
+    for (const [namespace, passes] of this.#policyPasses) {
+      if (missing.has(namespace)) continue;
+      if (performance.now() - passes.lastAt > repairsRememberedMs) this.#policyPasses.delete(namespace);
+      else if (passes.all > 0) {
+        this.#policyPasses.set(namespace, { ...passes, all: 0, accepted: 0, repairs: passes.repairs + 1 });
+      }
     }
     for (const [namespace, policies] of missing) {
       if (!this.#policyWork.has(namespace)) this.#policyWork.set(namespace, this.#putPolicies(namespace, policies));
@@ -288,14 +335,16 @@ class KubernetesDriver implements Driver {
   async #putPolicies(namespace: string, missing: readonly MissingPolicy[]): Promise<void> {
     const { client, view, reconciler } = this.#requireRunning();
     const { log } = this.#options;
-    const passes = this.#policyPasses.get(namespace) ?? { all: 0, accepted: 0 };
+    const passes = this.#policyPasses.get(namespace) ?? { all: 0, accepted: 0, repairs: 0, lastAt: 0 };
     this.#policyPasses.set(namespace, passes);
     passes.all += 1;
+    passes.lastAt = performance.now();
     const policies = `the NetworkPolicies of namespace "${namespace}"`;
-    // As by a webhook: every write is accepted, and none helps.
-    if (passes.accepted >= 2)
+    // As by a webhook: every write is accepted, and none helps. Or by a controller that undoes each.
+    if (passes.accepted >= 2 || passes.repairs >= repairsSaid)
       log.error({ namespace, passes: passes.all }, `${policies} are changed again; trying again`);
-    let pauseMs = passes.all === 1 ? 0 : backoffMs(passes.all);
+    let pauseMs = passes.all > 1 ? backoffMs(passes.all) : 0;
+    if (passes.repairs > 0) pauseMs = Math.max(pauseMs, backoffMs(passes.repairs, { maxMs: longestRepairPauseMs }));
     try {
       await Promise.all(missing.map(({ wanted, found }) => putPolicy(client, namespace, wanted, found)));
       passes.accepted += 1;
@@ -306,7 +355,7 @@ class KubernetesDriver implements Driver {
     if (pauseMs > 0) await sleep(pauseMs, this.#stop.signal).catch(() => undefined);
     this.#policyWork.delete(namespace);
     if (!this.#stop.signal.aborted) setTimeout(() => this.#repairPolicies(), 250).unref();
-    for (const id of view.sandboxIds()) reconciler.wake(id);
+    for (const id of view.sandboxIdsIn(namespace)) reconciler.wake(id);
   }
 
   #tellEvent(event: Parameters<typeof platformEventOf>[0]): void {

@@ -61,6 +61,31 @@ test("an operator's namespace is asked for each right once at a start, and not o
   expect(asked.length).toBe(new Set(asked).size);
 });
 
+test("a namespace that comes to be followed while the Sandboxes of the others are listed is seen, too", async () => {
+  const cluster = new FakeCluster();
+  cluster.served.length = 0;
+  const { client, during, reasons, driver } = await driverOn(cluster, managed);
+  const listing = Promise.withResolvers<void>();
+  const listed = Promise.withResolvers<void>();
+  cluster.beforeList = (plural, namespace) => {
+    if (plural !== "sandboxes" || namespace !== "sandboxes") return undefined;
+    listing.resolve();
+    return listed.promise;
+  };
+  cluster.served.push("v1beta1");
+  await listing.promise;
+  await during(client.ensureWorkspace({ workspace: "team-a" }));
+  listed.resolve();
+  await settled(cluster, () => driver.ready());
+  await during(client.createSandbox({ sandbox: sandboxIn("team-a") }));
+  expect(await reasons()).toEqual(ready);
+  // What is only remembered of our own writes is forgotten once a watch shows it.
+  await during(client.stopSandbox({ sandboxId: testSandboxId }));
+  const [resource] = cluster.all("sandboxes");
+  cluster.forget("sandboxes", resource as Live<KubeObject>);
+  await settled(cluster, async () => (await reasons().catch(() => undefined)) === undefined);
+});
+
 describe("a managed namespace", () => {
   test("that cannot be listed keeps the driver from starting no more than its sandboxes from being known", async () => {
     const cluster = new FakeCluster();

@@ -31,6 +31,10 @@ export const isForbidden = (error: unknown): boolean => kubeStatusOf(error)?.htt
 /** The object itself is at fault; also a failed JSON patch `test`. */
 export const isInvalid = (error: unknown): boolean => kubeStatusOf(error)?.httpCode === 422;
 export const isTooManyRequests = (error: unknown): boolean => kubeStatusOf(error)?.httpCode === 429;
+/** The API server, or the way to it, is at fault: asked again it may answer. */
+export const mayPass = (error: unknown): boolean =>
+  (kubeStatusOf(error)?.httpCode ?? 0) >= 500 ||
+  ["unavailable", "deadline-exceeded"].includes(OpenShellError.from(error).code);
 
 /**
  * The error of a refused call.

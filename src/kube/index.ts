@@ -21,6 +21,7 @@ export {
   isTooManyRequests,
   type KubeStatus,
   kubeStatusOf,
+  mayPass,
 } from "./errors.ts";
 export { type ChangeListener, Informer, type InformerOptions, type InformerStats } from "./informer.ts";
 export { type InformerScope, Informers } from "./informers.ts";
