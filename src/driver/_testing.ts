@@ -16,9 +16,11 @@ import {
 } from "../manifests/index.ts";
 import type { ClusterFacts, Observed } from "./observed.ts";
 import { type GenerationRecord, pairOf, writeRecord } from "./record.ts";
+import { ReleaseSeal } from "./release-seal.ts";
 
 export const testGatewayId = "openshell";
 export const testSandboxId = "3b9f0a52-7f64-4a62-9b0e-0c1f7f3c2d10";
+export const testReleases = new ReleaseSeal(new Uint8Array(32).fill(7), testGatewayId);
 export const testNow = new Date("2026-12-01T12:00:00Z");
 
 export const testGateway: GatewayFacts = {
@@ -81,6 +83,7 @@ export function testRecord(
     masterKid: "0".repeat(16),
     startedAt: testNow.toISOString(),
     seeded: false,
+    bindsUids: true,
     ...change,
   };
 }
@@ -131,6 +134,7 @@ export function testPod(
   const name = isWorkload
     ? sandboxResourceName(record.sandbox.workspace, record.sandbox.name)
     : supervisorPodName(record.sandbox.id, record.generation.session);
+  const uid = change.uid ?? `${role}-uid`;
   const spec = structuredClone(rendered) as Record<string, unknown>;
   const volumes = spec.volumes as object[];
   if (isWorkload) volumes.push({ name: "workspace", persistentVolumeClaim: { claimName: `workspace-${name}` } });
@@ -139,7 +143,7 @@ export function testPod(
     metadata: {
       name,
       namespace: record.settings.namespace,
-      uid: change.uid ?? `${role}-uid`,
+      uid,
       resourceVersion: "200",
       creationTimestamp: testNow.toISOString(),
       labels: {
@@ -148,7 +152,7 @@ export function testPod(
       },
       annotations: {
         ...(isWorkload && { "agents.x-k8s.io/propagated-labels": "a,b" }),
-        ...(change.gated === false && { [annotations.peerUid]: isWorkload ? "supervisor-uid" : "workload-uid" }),
+        ...(change.gated === false && testReleases.write(uid, isWorkload ? "supervisor-uid" : "workload-uid")),
       },
       ownerReferences: [
         {
@@ -196,6 +200,7 @@ export const calmCluster: ClusterFacts = {
   priorityClass: () => undefined,
   imageRewrites: {},
   toleratedPolicies: [],
+  sealedPeerOf: (pod) => testReleases.peerOf(pod),
   isDeleted: () => false,
   isGone: () => true,
 };

@@ -1,5 +1,5 @@
 import { compareQuantities, isQuantity } from "../config/index.ts";
-import { bootstrapGate, labels, volumes } from "../manifests/index.ts";
+import { annotations, bootstrapGate, labels, volumes } from "../manifests/index.ts";
 import { isPlainObject, type JsonObject, same } from "./_json.ts";
 
 /** Facts of the cluster that decide whether a change is one that admission is known to make. */
@@ -42,8 +42,9 @@ export const admissionRules: Readonly<Record<string, Rule>> = {
   },
   "metadata.annotations": {
     why: "more annotations are harmless, except those that a container runtime, CNI or device plugin acts on",
-    tolerates: (expected, admitted) =>
-      contains(admitted, expected) && addedKeys(expected, admitted).every((key) => !actsOnNode(key)),
+    tolerates: (expected, admitted, { gated }) =>
+      contains(admitted, expected) &&
+      addedKeys(expected, admitted).every((key) => !actsOnNode(key) || (!gated && isOfRelease(key))),
   },
   "spec.schedulingGates": {
     why: "other controllers may hold a Pod longer; ours has to be there until we take it away",
@@ -168,12 +169,17 @@ const nodeActing: readonly RegExp[] = [
   /^dev\.gvisor\./, // gVisor: host file system and network switches
   /^container\.(apparmor|seccomp)\./, // the former AppArmor and seccomp switches
   /^seccomp\.security\.alpha\.kubernetes\.io\//,
-  /^(internal\.)?openshell\.ai\/(?!peer-uid$)/,
+  /^(internal\.)?openshell\.ai\//,
 ];
 
 /** True for an annotation that a container runtime, CNI or device plugin acts on. */
 export function actsOnNode(key: string): boolean {
   return nodeActing.some((pattern) => pattern.test(key));
+}
+
+/** What our own release writes. */
+function isOfRelease(key: string): boolean {
+  return key === annotations.peerUid || key === annotations.releaseSeal;
 }
 
 function contains(admitted: unknown, expected: unknown): boolean {

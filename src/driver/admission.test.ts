@@ -3,7 +3,6 @@ import type { Live, Pod } from "../kube/index.ts";
 import { annotations, bootstrapGate, labels } from "../manifests/index.ts";
 import { calmCluster, testObserved, testPod, testRecord, testSettings } from "./_testing.ts";
 import { admissionRules } from "./admission-rules.ts";
-import { pairOf } from "./record.ts";
 import { admissionFailure, violationsOf } from "./verify-pods.ts";
 
 const required = testRecord({}, testSettings({}, { pod_anti_affinity: "required" }));
@@ -12,7 +11,7 @@ const required = testRecord({}, testSettings({}, { pod_anti_affinity: "required"
 function faults(role: "workload" | "supervisor", tamper: (pod: never) => void, record = required): string[] {
   const pod = structuredClone(testPod(role, record));
   tamper(pod as never);
-  return violationsOf(role, pod, pairOf(record, "openshell"), calmCluster).map(({ field }) => field);
+  return violationsOf(role, pod, record, "openshell", calmCluster).map(({ field }) => field);
 }
 
 type AnyPod = {
@@ -252,7 +251,7 @@ describe("changes that a class explains", () => {
       (name === "high" ? { metadata: { name }, value: 1000, preemptionPolicy: "Never" } : undefined) as never,
   };
   const faultsWith = (spec: Record<string, unknown>) =>
-    violationsOf("workload", testPod("workload", record, { spec }), pairOf(record, "openshell"), cluster).map(
+    violationsOf("workload", testPod("workload", record, { spec }), record, "openshell", cluster).map(
       ({ field }) => field,
     );
 
@@ -284,7 +283,7 @@ test("an operator's image rewrite is accepted, and only that", () => {
   const images = (image: string) => {
     const pod = testPod("workload", required) as Live<Pod> & { spec: { containers: { image: string }[] } };
     for (const container of pod.spec.containers) container.image = image;
-    return violationsOf("workload", pod, pairOf(required, "openshell"), cluster).map(({ field }) => field);
+    return violationsOf("workload", pod, required, "openshell", cluster).map(({ field }) => field);
   };
   expect(images("mirror.test/cache/agents/base:1")).toEqual([]);
   expect(images("mirror.test/agents/base:1")).toEqual(["spec.containers[agent].image"]);
@@ -299,7 +298,7 @@ describe("what the two Pods mean together", () => {
     supervisor: testPod("supervisor", record, { gated: false, spec: change.supervisor ?? {} }),
   });
   const failure = (given: ReturnType<typeof pods>, record = required, cluster = calmCluster) =>
-    admissionFailure(testObserved(record, { cluster }), pairOf(record, "openshell"), given, "workload")?.reason;
+    admissionFailure(testObserved(record, { cluster }), record, "openshell", given, "workload")?.reason;
 
   test("a supervisor that could preempt its workload is refused in required mode", () => {
     expect(failure(pods({ supervisor: { priority: 10 } }))).toBe("PriorityWouldPreemptPeer");
@@ -329,7 +328,7 @@ test("a template field that the CRD pruned is told apart from admission", () => 
   delete stored.hostUsers;
   const workload = testPod("workload", record, { spec: { hostUsers: undefined } });
   const given = { workload, supervisor: testPod("supervisor", record) };
-  expect(admissionFailure(observed, pairOf(record, "openshell"), given, "workload")).toMatchObject({
+  expect(admissionFailure(observed, record, "openshell", given, "workload")).toMatchObject({
     reason: "AgentSandboxSchemaTooOld",
     message: expect.stringContaining("spec.hostUsers"),
   });

@@ -2,7 +2,7 @@ import type { Live, Pod } from "../kube/index.ts";
 import { type Action, type PlanMemory, secretKey } from "./action.ts";
 import { isGated, isReleased, isScheduled, type Observed } from "./observed.ts";
 import { firstPlaced } from "./placement-order.ts";
-import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
+import type { Failure, GenerationRecord } from "./record.ts";
 import { admissionFailure, type Role } from "./verify-pods.ts";
 
 /** Between two gated Pods and two released ones: verify, write the Secrets, open the gates in order. */
@@ -14,7 +14,7 @@ export function planBootstrap(
   supervisor: Live<Pod>,
 ): { readonly actions: readonly Action[] } | { readonly failure: Failure } {
   const first = firstPlaced(record);
-  const failure = admissionFailure(observed, pairOf(record, memory.gatewayId), { workload, supervisor }, first);
+  const failure = admissionFailure(observed, record, memory.gatewayId, { workload, supervisor }, first);
   if (failure !== undefined) return { failure };
   if (!observed.cluster.fenceIsUp) return { actions: [] };
   const gated = (
@@ -36,6 +36,7 @@ export function planBootstrap(
 
 /** Somebody deleted the Secret of a Pod that is released and whose main container has not started: another one is as good. */
 export function rewriteMissingSecrets(
+  { cluster }: Observed,
   record: GenerationRecord,
   memory: PlanMemory,
   workload: Live<Pod>,
@@ -48,7 +49,10 @@ export function rewriteMissingSecrets(
     ] as const
   )
     .filter(
-      ([, pod]) => memory.missingSecrets.has(pod.metadata.uid) && isReleased(pod) && pod.status?.phase === "Pending",
+      ([, pod]) =>
+        memory.missingSecrets.has(pod.metadata.uid) &&
+        isReleased(pod, record, cluster) &&
+        pod.status?.phase === "Pending",
     )
     .map(([role, pod]) => ({ do: "write-secret", role, pod, record, ifMissing: true }));
 }

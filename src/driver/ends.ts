@@ -1,7 +1,6 @@
 import { parseDuration } from "../config/index.ts";
 import type { Live, Pod } from "../kube/index.ts";
-import { annotations } from "../manifests/index.ts";
-import { agentStatus, isEnding, isGated, isReleased, isScheduled, type Observed } from "./observed.ts";
+import { agentStatus, isEnding, isGated, isReleased, isScheduled, type Observed, releasedWith } from "./observed.ts";
 import { disruptionOf, troubleOf } from "./pod-trouble.ts";
 import { reasonClass } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
@@ -16,7 +15,7 @@ export function endOfWorkload(
   troubled: readonly Live<Pod>[] = [],
 ): Failure | undefined {
   const evicted = record.placement?.evicted ?? [];
-  const known = record.workloadUid ?? supervisor?.metadata.annotations?.[annotations.peerUid];
+  const known = record.workloadUid ?? (supervisor && releasedWith(supervisor, record, cluster));
   const isAnother = known !== undefined && workload?.metadata.uid !== known && !evicted.includes(known);
   const isEvicted = workload !== undefined && evicted.includes(workload.metadata.uid);
   const isDeleted = workload !== undefined && isEnding(workload, cluster) && !isGated(workload) && !isEvicted;
@@ -47,7 +46,7 @@ export function breachWhileRunning(
     ["supervisor", supervisor],
   ] as const) {
     const [foreign] = pod?.spec?.ephemeralContainers ?? [];
-    if (pod === undefined || foreign === undefined || !isReleased(pod)) continue;
+    if (pod === undefined || foreign === undefined || !isReleased(pod, record, observed.cluster)) continue;
     return {
       condition: "PodsAdmitted",
       reason: "ForeignContainer",
@@ -65,7 +64,7 @@ export function breachWhileRunning(
       message: `workload and supervisor are both on node ${workload.spec?.nodeName} although pod_anti_affinity is required`,
     };
   }
-  if (!isReleased(workload)) return undefined;
+  if (!isReleased(workload, record, observed.cluster)) return undefined;
   return foreignPolicyFailure(observed, workload, record.settings.sandbox_runtime.boundary_port);
 }
 

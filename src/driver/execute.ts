@@ -301,11 +301,11 @@ export class Executor {
     { role, pod, peerUid, record }: Extract<Action, { do: "release" }>,
     observed: Observed,
   ): Promise<Failure | undefined> {
-    const { client, overlay, log } = this.#options;
+    const { client, gatewayId, overlay, log, seal } = this.#options;
     const { namespace, name, resourceVersion } = pod.metadata;
     const remaining = (pod.spec?.schedulingGates ?? []).filter((gate) => gate.name !== bootstrapGate);
     const body = {
-      metadata: { resourceVersion, annotations: { [annotations.peerUid]: peerUid } },
+      metadata: { resourceVersion, annotations: seal.releases.write(pod.metadata.uid, peerUid) },
       spec: { schedulingGates: remaining },
     };
     let released: Live<Pod>;
@@ -319,12 +319,11 @@ export class Executor {
       throw error;
     }
     overlay.put(record.sandbox.id, pods.plural, released);
-    const pair = this.#pair(record);
-    const violations = violationsOf(role, released, pair, observed.cluster);
+    const violations = violationsOf(role, released, record, gatewayId, observed.cluster);
     if (violations.length === 0) return undefined;
     log.warn({ sandbox: record.sandbox.id, pod: name, violations }, "admission changed a Pod in its release");
     await this.deletePod(released);
-    return violationFailure(role, violations, observed, pair);
+    return violationFailure(role, violations, observed, record);
   }
 
   /** By name and UID, so that one that no watch shows is found, too; what is not there, or is another by now, is known to be gone. */

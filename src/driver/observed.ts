@@ -50,6 +50,8 @@ export interface ClusterFacts {
   readonly priorityClass: (name: string) => Live<PriorityClass> | undefined;
   readonly imageRewrites: Readonly<Record<string, string>>;
   readonly toleratedPolicies: readonly string[];
+  /** The UID that our own release wrote on a Pod, by its seal; undefined where there is none. */
+  readonly sealedPeerOf: (pod: Live<Pod>) => string | undefined;
   /** Pods whose DELETE was accepted and is not seen yet, by UID. */
   readonly isDeleted: (uid: string) => boolean;
   /** Objects that are known to exist no more, by UID. */
@@ -62,8 +64,14 @@ export function isGated(pod: Pod): boolean {
 }
 
 /** We opened the gate: the same patch wrote the peer's UID. A gate that is gone without it was taken by somebody else. */
-export function isReleased(pod: Pod): boolean {
-  return !isGated(pod) && pod.metadata?.annotations?.[annotations.peerUid] !== undefined;
+export function isReleased(pod: Live<Pod>, record: GenerationRecord, cluster: ClusterFacts): boolean {
+  return !isGated(pod) && releasedWith(pod, record, cluster) !== undefined;
+}
+
+/** UID of the peer that a Pod was released with. Where releases were not sealed yet the annotation counts, and the Pod is verified on. */
+export function releasedWith(pod: Live<Pod>, record: GenerationRecord, cluster: ClusterFacts): string | undefined {
+  const written = record.bindsUids ? undefined : pod.metadata.annotations?.[annotations.peerUid];
+  return cluster.sealedPeerOf(pod) ?? written;
 }
 
 /** Gates of other controllers. */

@@ -1,6 +1,6 @@
 import type { Live, Pod } from "../kube/index.ts";
 import { same } from "./_json.ts";
-import { isReleased, isScheduled } from "./observed.ts";
+import { isGated, isScheduled } from "./observed.ts";
 import type { GenerationRecord } from "./record.ts";
 import { couldPreempt, type Role } from "./verify-pods.ts";
 
@@ -60,7 +60,7 @@ export function podInTheWay(
   if (record.settings.sandbox_runtime.pod_anti_affinity !== "required" || mayHaveRun) return undefined;
   const first = firstPlaced(record);
   const [placed, blocked] = first === "workload" ? [pods.workload, pods.supervisor] : [pods.supervisor, pods.workload];
-  if (!isScheduled(placed) || isScheduled(blocked) || !isReleased(blocked)) return undefined;
+  if (!isScheduled(placed) || isScheduled(blocked) || isGated(blocked)) return undefined;
   if (couldPreempt(placed, blocked)) return undefined;
   const condition = blocked.status?.conditions?.find(({ type }) => type === "PodScheduled");
   if (

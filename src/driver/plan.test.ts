@@ -10,6 +10,7 @@ import {
   testObserved,
   testPod,
   testRecord,
+  testReleases,
   testResource,
   testService,
   testSettings,
@@ -178,7 +179,7 @@ describe("required anti-affinity", () => {
   test("knows the workload that follows one that gave up its node, and ends when that is replaced", () => {
     const moved = testRecord({ seeded: true, placement: { evicted: ["w1", "s1"] } }, required);
     // Released with w1, and it keeps that name.
-    const metadata = { annotations: { [annotations.peerUid]: "w1" } };
+    const metadata = { annotations: testReleases.write("supervisor-uid", "w1") };
     const supervisors = [testPod("supervisor", moved, { gated: false, node: "b", metadata })];
     const workload = (uid: string, gated = false) =>
       testPod("workload", moved, { uid, gated, ...(gated ? {} : { node: "a", status: runningStatus }) });
@@ -398,6 +399,42 @@ describe("what ends a generation", () => {
     const pods = both(testRecord(), { workload: { spec: { hostNetwork: true } } });
     expect(planOf(testObserved(testRecord(), pods)).actions[0]).toMatchObject({
       record: { failure: { reason: "AdmissionViolation", message: expect.stringContaining("spec.hostNetwork") } },
+    });
+  });
+
+  describe.each(["workload", "supervisor"] as const)("a gate of the %s that somebody else opened", (role) => {
+    const peerUid = role === "workload" ? "supervisor-uid" : "workload-uid";
+    const bare = { annotations: { [annotations.peerUid]: peerUid } };
+    const opened = (of: GenerationRecord, metadata: object, spec: object = {}) =>
+      both(of, { [role]: { gated: false, metadata, spec } });
+
+    test.each<[string, object]>([
+      ["as our release does", bare],
+      ["with another Pod's seal", { annotations: testReleases.write("another", peerUid) }],
+      [
+        "for another peer",
+        { annotations: { ...testReleases.write(`${role}-uid`, "x"), [annotations.peerUid]: peerUid } },
+      ],
+    ])("%s, ends the generation and gets no Secret", (_how, metadata) => {
+      const observed = testObserved(testRecord(), opened(testRecord(), metadata));
+      const { actions } = planOf(observed, { missing: [`${role}-uid`] });
+      expect(actions[0]).toMatchObject({
+        record: { failure: { reason: "AdmissionViolation", message: expect.stringContaining("spec.schedulingGates") } },
+      });
+      expect(verbs(actions)).not.toContain("write-secret");
+    });
+
+    test("is taken for a release of a gateway before seals, if the Pod is what was asked for, and it is looked at on", () => {
+      const before = testRecord({ seeded: true, bindsUids: undefined });
+      const placed = (spec: object) => {
+        const { workloads, supervisors } = opened(before, bare, spec);
+        const peers = both(before, { workload: { gated: false }, supervisor: { gated: false } });
+        return role === "workload" ? { ...peers, workloads } : { ...peers, supervisors };
+      };
+      expect(planOf(testObserved(before, placed({}))).actions).toEqual([]);
+      expect(planOf(testObserved(before, placed({ hostNetwork: true }))).actions[0]).toMatchObject({
+        record: { failure: { reason: "AdmissionViolation", message: expect.stringContaining("spec.hostNetwork") } },
+      });
     });
   });
 

@@ -22,7 +22,7 @@ import type { Failure, GenerationRecord } from "./record.ts";
 import { controllerRefusal } from "./refusal.ts";
 import { refusedForMs, replacementWindow, replaceSupervisor } from "./replacement.ts";
 import { changedLabels, missedObjects } from "./restore-labels.ts";
-import { changedImage } from "./verify-pods.ts";
+import { changedImage, unsealedViolation } from "./verify-pods.ts";
 
 const silentControllerMs = 10_000;
 const nothing: Plan = { actions: [] };
@@ -190,7 +190,8 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   // A workload that runs is watched and mended whatever its supervisor does meanwhile.
   const breach =
     breachWhileRunning(observed, record, workload, supervisor) ??
-    changedImage(observed, record, memory, { workload, supervisor });
+    changedImage(observed, record, memory, { workload, supervisor }) ??
+    unsealedViolation(observed, record, memory.gatewayId, { workload, supervisor });
   if (breach !== undefined) return fail(breach);
   const repairs = [
     ...pointService(observed, record),
@@ -218,8 +219,8 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   const refusedMs = refusedForMs(memory.refusedReplacement, record, observed.now);
   if (refusedMs > 0) return { actions: repairs, ...again(refusedMs, later.againAfterMs) };
 
-  repairs.push(...rewriteMissingSecrets(record, memory, workload, supervisor));
-  if (!isReleased(workload) || !isReleased(supervisor)) {
+  repairs.push(...rewriteMissingSecrets(observed, record, memory, workload, supervisor));
+  if (!isReleased(workload, record, cluster) || !isReleased(supervisor, record, cluster)) {
     const bootstrap = planBootstrap(observed, record, memory, workload, supervisor);
     if ("failure" in bootstrap) return fail(bootstrap.failure);
     return { actions: [...repairs, ...bootstrap.actions], ...later };

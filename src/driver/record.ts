@@ -42,6 +42,8 @@ export interface GenerationRecord {
   /** When supervisors of this generation were replaced, RFC 3339, oldest first; those of the last hour. */
   readonly replacedAt?: readonly string[] | undefined;
   readonly failure?: Failure | undefined;
+  /** What is said of its Pods' releases is bound to their UIDs by a seal. Absent: it began under a gateway that sealed none. */
+  readonly bindsUids?: true | undefined;
 }
 
 export interface Failure {
@@ -112,6 +114,7 @@ const recordSchema = z.object({
       message: z.string(),
     })
     .optional(),
+  bindsUids: z.literal(true).optional(),
 });
 
 /** @throws invalid-argument when the record would be larger than an annotation of ours may be */

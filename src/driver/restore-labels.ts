@@ -44,8 +44,8 @@ export function missedObjects(observed: Observed, record: GenerationRecord, gate
 export function changedLabels(observed: Observed, record: GenerationRecord, gatewayId: string): Restore[] {
   const { resource, cluster } = observed;
   if (resource === undefined) return [];
-  const verified = (pods: readonly Live<Pod>[]) =>
-    pods.filter((pod) => isReleased(pod) && !isEnding(pod, cluster) && generationOf(pod) === record.generation.id);
+  const isVerified = (pod: Live<Pod>) => isReleased(pod, record, cluster) && generationOf(pod) === record.generation.id;
+  const verified = (pods: readonly Live<Pod>[]) => pods.filter((pod) => isVerified(pod) && !isEnding(pod, cluster));
   const all: (readonly [Kind, Live<KubeObject>])[] = [
     ["sandbox", resource],
     ...verified(observed.workloads).map((pod) => ["workloadPod", pod] as const),

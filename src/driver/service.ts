@@ -6,7 +6,7 @@ import { isHolder, refused, reviewToken } from "./authenticate.ts";
 import { capabilitiesOf, checkGateway } from "./capabilities.ts";
 import type { Hub } from "./hub.ts";
 import { masterKidOf } from "./identity.ts";
-import { isEnding, isGated, isGoing, isTerminal, type Observed, sandboxIdOf } from "./observed.ts";
+import { isEnding, isGoing, isReleased, isTerminal, type Observed, sandboxIdOf } from "./observed.ts";
 import { reasonClass } from "./reasons.ts";
 import { type GenerationRecord, generationIdFor } from "./record.ts";
 import { checkStillAllowed, sandboxSpecOf } from "./request.ts";
@@ -56,6 +56,7 @@ export function computeDriver({
     masterKid: masterKidOf(options.masterSecret),
     startedAt: now().toISOString(),
     seeded: generation.seeded,
+    bindsUids: true,
   });
 
   /** A sandbox that is not seen does not exist, unless there is a place where nobody can look. */
@@ -118,7 +119,8 @@ export function computeDriver({
         record.supervisorUid === holder.podUid &&
         observed.resource?.metadata.namespace === holder.namespace &&
         !isGoing(observed);
-      if (!isCurrent || isGated(pod) || isTerminal(pod) || isEnding(pod, observed.cluster)) throw refused();
+      const { cluster } = observed;
+      if (!isCurrent || !isReleased(pod, record, cluster) || isTerminal(pod) || isEnding(pod, cluster)) throw refused();
       return { sandboxId: record.sandbox.id, runtimeIdentity: identityOf(record) };
     },
 

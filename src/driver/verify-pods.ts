@@ -1,6 +1,5 @@
 import type { Live, Pod } from "../kube/index.ts";
 import {
-  annotations,
   labelsOf,
   type PairProps,
   pvcName,
@@ -17,33 +16,60 @@ import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
 export type Role = "workload" | "supervisor";
 
 /** Compares one Pod with what was asked for. */
-export function violationsOf(role: Role, pod: Live<Pod>, pair: PairProps, cluster: ClusterFacts): Violation[] {
+export function violationsOf(
+  role: Role,
+  pod: Live<Pod>,
+  record: GenerationRecord,
+  gatewayId: string,
+  cluster: ClusterFacts,
+): Violation[] {
+  const pair = pairOf(record, gatewayId);
   const expected = role === "workload" ? expectedWorkload(pair) : expectedSupervisor(pair);
-  return verifyAdmission(
-    expected,
-    pod as unknown as Record<string, unknown>,
-    ruleContext(role, pod, pair, expected, cluster),
-  );
+  const context = ruleContext(role, pair, expected, cluster);
+  const gated = !isReleased(pod, record, cluster);
+  return verifyAdmission(expected, pod as unknown as Record<string, unknown>, { ...context, gated });
 }
 
 /** Why the generation must not go on, or undefined when both Pods are what was asked for and the fence holds. */
 export function admissionFailure(
   observed: Observed,
-  pair: PairProps,
+  record: GenerationRecord,
+  gatewayId: string,
   pods: Readonly<Record<Role, Live<Pod>>>,
   first: Role,
 ): Failure | undefined {
   const { cluster } = observed;
   for (const role of ["workload", "supervisor"] as const) {
     // A released Pod was verified when it was released, and again in the answer to that.
-    if (isReleased(pods[role])) continue;
-    const violations = violationsOf(role, pods[role], pair, cluster);
-    if (violations.length > 0) return violationFailure(role, violations, observed, pair);
+    if (isReleased(pods[role], record, cluster)) continue;
+    const violations = violationsOf(role, pods[role], record, gatewayId, cluster);
+    if (violations.length > 0) return violationFailure(role, violations, observed, record);
   }
   return (
-    foreignPolicyFailure(observed, pods.workload, pair.settings.sandbox_runtime.boundary_port) ??
-    preemption(pair, pods, first)
+    foreignPolicyFailure(observed, pods.workload, record.settings.sandbox_runtime.boundary_port) ??
+    preemption(record, pods, first)
   );
+}
+
+/**
+ * A Pod that a gateway before seals released, or anybody in its place: for as long as it lives it has to be what was asked for. Labels are
+ * put back instead.
+ */
+export function unsealedViolation(
+  observed: Observed,
+  record: GenerationRecord,
+  gatewayId: string,
+  pods: Readonly<Record<Role, Live<Pod> | undefined>>,
+): Failure | undefined {
+  const { cluster } = observed;
+  for (const role of ["workload", "supervisor"] as const) {
+    const pod = pods[role];
+    if (pod === undefined || !isReleased(pod, record, cluster) || cluster.sealedPeerOf(pod) !== undefined) continue;
+    const violations = violationsOf(role, pod, record, gatewayId, cluster);
+    const wrong = violations.filter(({ field }) => !field.startsWith("metadata.labels."));
+    if (wrong.length > 0) return violationFailure(role, wrong, observed, record);
+  }
+  return undefined;
 }
 
 /** A policy of somebody else that opens the workload's fence, by the labels that the Pod has now. */
@@ -75,10 +101,9 @@ export function changedImage(
   for (const role of ["workload", "supervisor"] as const) {
     const pod = pods[role];
     const before = pod && images?.get(pod.metadata.uid);
-    if (pod === undefined || before === undefined || !isReleased(pod) || imagesOf(pod) === before) continue;
-    const wrong = violationsOf(role, pod, pairOf(record, gatewayId), cluster).filter(({ field }) =>
-      /\.image$/.test(field),
-    );
+    if (pod === undefined || before === undefined || !isReleased(pod, record, cluster) || imagesOf(pod) === before)
+      continue;
+    const wrong = violationsOf(role, pod, record, gatewayId, cluster).filter(({ field }) => /\.image$/.test(field));
     if (wrong.length === 0) continue;
     return {
       condition: "PodsAdmitted",
@@ -93,10 +118,10 @@ export function violationFailure(
   role: Role,
   violations: readonly Violation[],
   observed: Observed,
-  pair: PairProps,
+  { settings }: GenerationRecord,
 ): Failure {
   const message = violationText(role, violations);
-  const byImageVolume = pair.settings.sandbox_runtime.delivery === "image_volume";
+  const byImageVolume = settings.sandbox_runtime.delivery === "image_volume";
   if (
     byImageVolume &&
     violations.some(({ field }) => /volumes\[openshell-runtime-image\]|volumeMounts\[\/openshell\]/.test(field))
@@ -130,8 +155,12 @@ export function violationFailure(
 }
 
 /** In required mode the Pod that is placed second must not be able to preempt the first: it would end its own peer (measured). */
-function preemption(pair: PairProps, pods: Readonly<Record<Role, Live<Pod>>>, first: Role): Failure | undefined {
-  if (pair.settings.sandbox_runtime.pod_anti_affinity !== "required") return undefined;
+function preemption(
+  { settings }: GenerationRecord,
+  pods: Readonly<Record<Role, Live<Pod>>>,
+  first: Role,
+): Failure | undefined {
+  if (settings.sandbox_runtime.pod_anti_affinity !== "required") return undefined;
   const second: Role = first === "workload" ? "supervisor" : "workload";
   if (!couldPreempt(pods[second], pods[first])) return undefined;
   const [placed, later] = [pods[first].spec, pods[second].spec];
@@ -164,11 +193,10 @@ function expectedSupervisor(pair: PairProps): ExpectedPod {
 
 function ruleContext(
   role: Role,
-  pod: Live<Pod>,
   pair: PairProps,
   expected: ExpectedPod,
   cluster: ClusterFacts,
-): RuleContext {
+): Omit<RuleContext, "gated"> {
   const className = expected.spec.runtimeClassName;
   const runtimeClass = typeof className === "string" ? cluster.runtimeClass(className) : undefined;
   const priorityClass = cluster.priorityClass(
@@ -187,6 +215,5 @@ function ruleContext(
     imageRewrites: cluster.imageRewrites,
     workspaceClaim:
       role === "workload" ? pvcName(sandboxResourceName(pair.sandbox.workspace, pair.sandbox.name)) : undefined,
-    gated: pod.metadata.annotations?.[annotations.peerUid] === undefined,
   };
 }

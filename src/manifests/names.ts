@@ -30,6 +30,8 @@ export const annotations = {
   generation: "openshell.ai/generation",
   /** On a Pod, written in the same patch that opens its gate: the UID of the other Pod of the pair. */
   peerUid: "openshell.ai/peer-uid",
+  /** On a Pod, written with the former: what nobody but the gateway can write there. */
+  releaseSeal: "openshell.ai/release-seal",
   /** On the CR: touched to wake the Agent Sandbox controller from its back-off. */
   nudge: "openshell.ai/nudge",
 } as const;
