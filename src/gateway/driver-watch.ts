@@ -1,7 +1,9 @@
+import { create } from "@bufbuild/protobuf";
 import { type BackoffOptions, backoffMs, failuresAfter, sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
-import type { Client, compute } from "../wire/index.ts";
+import { type Client, type compute, openshell } from "../wire/index.ts";
+import { cut, longestText, longestWord } from "./cut.ts";
 import type { Sandboxes } from "./sandbox/sandboxes.ts";
 
 export interface DriverWatchOptions {
@@ -70,8 +72,7 @@ export class DriverWatch {
         case "platformEvent": {
           const { sandboxId, event } = payload.value;
           if (event === undefined || sandboxes.byId(sandboxId) === undefined) break;
-          const { $typeName: _type, ...rest } = event;
-          sandboxes.hub.event(sandboxId, { $typeName: "openshell.v1.PlatformEvent", ...rest });
+          sandboxes.hub.event(sandboxId, shown(event));
           break;
         }
       }
@@ -128,4 +129,16 @@ export class DriverWatch {
       sandboxes.observe(sandbox.id, sandbox.status);
     }
   }
+}
+
+/** An event as users see it. Whoever may write Events in the namespace chose its words. */
+function shown({ eventTime, source, type, reason, message, metadata }: compute.DriverPlatformEvent) {
+  return create(openshell.PlatformEventSchema, {
+    ...(eventTime === undefined ? {} : { eventTime }),
+    source: cut(source, longestWord),
+    type: cut(type, longestWord),
+    reason: cut(reason, longestWord),
+    message: cut(message, longestText),
+    metadata,
+  });
 }

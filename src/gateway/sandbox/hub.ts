@@ -6,8 +6,8 @@ export type Occurrence =
   | { readonly kind: "event"; readonly event: openshell.PlatformEvent; readonly sequence: number }
   | { readonly kind: "gone" };
 
-/** Events kept for a watcher that comes later. */
-export const keptEvents = 200;
+/** Events kept of a sandbox for a watcher that comes later. */
+export const keptEvents = 50;
 /** What a watcher may lag behind before it misses events. */
 const lag = 64;
 
@@ -23,13 +23,12 @@ export class SandboxHub {
     for (const watcher of this.#watchers.get(id) ?? []) watcher.tell({ kind: "changed", sandbox });
   }
 
+  /** What happened again, and tells of it with a higher count, takes the place of what is kept of it. */
   event(id: string, event: openshell.PlatformEvent): void {
     this.#sequence += 1;
     const entry = { event, sequence: this.#sequence };
-    const kept = this.#events.get(id) ?? [];
-    kept.push(entry);
-    if (kept.length > keptEvents) kept.shift();
-    this.#events.set(id, kept);
+    const others = (this.#events.get(id) ?? []).filter((kept) => happeningOf(kept.event) !== happeningOf(event));
+    this.#events.set(id, [...others, entry].slice(-keptEvents));
     for (const watcher of this.#watchers.get(id) ?? []) watcher.tell({ kind: "event", ...entry });
   }
 
@@ -63,6 +62,11 @@ export class SandboxHub {
   close(): void {
     for (const set of [...this.#watchers.values()]) for (const watcher of [...set]) watcher.stop();
   }
+}
+
+/** What happened to what: what Kubernetes counts as one Event, however often. */
+function happeningOf({ source, type, reason, message, metadata }: openshell.PlatformEvent): string {
+  return JSON.stringify([source, type, reason, message, metadata.kind, metadata.name]);
 }
 
 /** One watcher's backlog. A slow reader misses intermediate snapshots and the oldest events, never the latest state or the end. */

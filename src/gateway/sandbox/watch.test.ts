@@ -52,6 +52,28 @@ describe("a watch of platform events", () => {
     expect(found[2]?.event.metadata).toEqual({ pod: "agent" });
   });
 
+  it("is told of what happens again each time, and later once", async () => {
+    await using test = await TestGateway.start();
+    const id = await sandboxWithEvents(test, "BackOff", "Pulled");
+    const watch = events(test, 3);
+    await events(test, 2);
+    test.driver.happen(id, { ...happened("BackOff", 2), metadata: { pod: "agent", count: "2" } });
+    expect(reasons(await watch)).toEqual(["BackOff", "Pulled", "BackOff"]);
+    const later = await events(test, 2);
+    expect(reasons(later)).toEqual(["Pulled", "BackOff"]);
+    expect(later[1]?.event.metadata.count).toBe("2");
+  });
+
+  it("begins with a bounded number of them, of bounded length", async () => {
+    await using test = await TestGateway.start();
+    const id = await sandboxWithEvents(test, ...Array.from({ length: 60 }, (_, index) => `Happening${index}`));
+    test.driver.happen(id, { ...happened("Long"), message: "x".repeat(100_000) });
+    const found = await events(test, 50);
+    expect(reasons(found).slice(0, 1)).toEqual(["Happening11"]);
+    expect(found[49]?.event.message).toHaveLength(1024);
+    expect(reasons(await events(test, 1, { eventTail: 1 }))).toEqual(["Long"]);
+  });
+
   it("resumed after a cursor repeats nothing and misses nothing", async () => {
     await using test = await TestGateway.start();
     const id = await sandboxWithEvents(test, "Pulling", "Pulled");
