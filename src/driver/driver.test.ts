@@ -1,5 +1,5 @@
 import { pino } from "pino";
-import { afterEach, describe, expect, test, vi } from "vitest";
+import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { OpenShellError } from "../common/errors.ts";
 import {
   type AgentSandbox,
@@ -19,6 +19,7 @@ import { compute, localClient } from "../wire/index.ts";
 import { FakeCluster, refusal } from "./_fake-cluster.ts";
 import { testSandboxId, testSettings } from "./_testing.ts";
 import type { Action } from "./action.ts";
+import { ClusterView } from "./cluster-view.ts";
 import { createDriver } from "./driver.ts";
 import type { Driver, DriverOptions } from "./types.ts";
 
@@ -255,6 +256,19 @@ describe("refusals", () => {
       details: { reason: "QuotaExceeded" },
     });
     expect(["sandboxes", "pods", "services", "secrets"].flatMap((kind) => cluster.all(kind))).toEqual([]);
+  });
+
+  test("of a Sandbox that was never made nothing is remembered", async () => {
+    const forget = vi.spyOn(ClusterView.prototype, "forget");
+    onTestFinished(() => forget.mockRestore());
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    refuse("sandboxes", 'sandboxes "x" is forbidden: exceeded quota: q')(cluster);
+    const creating = client.createSandbox({ sandbox: asked });
+    await expect(during(cluster, driver, creating)).rejects.toMatchObject({
+      message: expect.stringContaining("exceeded quota"),
+    });
+    expect(forget).toHaveBeenCalledExactlyOnceWith(testSandboxId);
   });
 
   test("a refused Secret ends the generation with the reason", async () => {
@@ -778,6 +792,33 @@ describe("labels that somebody changes", () => {
     await watching;
   });
 
+  test("are said to be put back when they are, and not before", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    const stop = new AbortController();
+    let told = 0;
+    const watching = (async () => {
+      for await (const { payload } of client.watchSandboxes({}, { signal: stop.signal }))
+        if (payload.case === "platformEvent") told += 1;
+    })();
+    watching.catch(() => undefined);
+    let writes = 0;
+    cluster.beforeWrite = ({ resource }) => {
+      if (resource === "pods") writes += 1;
+      // The first is the test's own.
+      if (writes > 1 && writes < 5) throw refusal(500, "InternalError", "etcd is away");
+    };
+    await relabel(cluster, podOf(cluster, "supervisor"), "pods", { [labels.workspace]: "other" });
+    const isRight = () => podOf(cluster, "supervisor").metadata.labels?.[labels.workspace] === "default";
+    await until(cluster, "the label", isRight);
+    await until(cluster, "a word", () => told > 0);
+    await until(cluster, "the driver", () => driver.depth() === 0);
+    expect([writes, told]).toEqual([5, 1]);
+    stop.abort();
+    await watching;
+  });
+
   test("a Sandbox that somebody else deleted ends in deleted", async () => {
     const cluster = new FakeCluster();
     const { client, driver } = await driverOn(cluster);
@@ -1032,6 +1073,26 @@ describe("who leads", () => {
     const answers = await during(cluster, driver, Promise.allSettled(both));
     expect(answers.map(({ status }) => status)).toEqual(["fulfilled", "fulfilled"]);
     expect(refusals).toBe(1);
+  });
+
+  test("a driver that leads no more ends what it has begun, and begins nothing", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    const begun = Promise.withResolvers<void>();
+    const answered = Promise.withResolvers<void>();
+    cluster.beforeWrite = ({ verb, resource }) => {
+      if (verb !== "create" || resource !== "pods") return undefined;
+      begun.resolve();
+      return answered.promise;
+    };
+    const creating = client.createSandbox({ sandbox: asked });
+    creating.catch(() => undefined);
+    await begun.promise;
+    const stopped = driver.stop();
+    answered.resolve();
+    await stopped;
+    await expect(creating).rejects.toMatchObject({ code: "unavailable" });
+    expect(cluster.writes()).toEqual(["create sandboxes", "create services", "create pods"]);
   });
 
   test("whoever waits for a driver that stops is told to ask again", async () => {

@@ -76,7 +76,7 @@ export class Reconciler {
   /** Begins to write. */
   start(signal: AbortSignal): void {
     this.#queue = new WorkQueue({
-      reconcile: (id) => this.#timedReconcile(id),
+      reconcile: (id, lost) => this.#timedReconcile(id, lost),
       concurrency,
       signal,
       onError: (sandbox, error, failures) => {
@@ -125,6 +125,8 @@ export class Reconciler {
     } catch (error) {
       if (memory.creating === creating) memory.creating = undefined;
       creating.reject(error);
+      // Of what was never made nothing is remembered.
+      this.publish(record.sandbox.id);
     }
     return await creating.promise;
   }
@@ -189,19 +191,21 @@ export class Reconciler {
     this.#memory.delete(sandboxId);
   }
 
-  async #timedReconcile(sandboxId: string): Promise<number | undefined> {
+  async #timedReconcile(sandboxId: string, lost: AbortSignal): Promise<number | undefined> {
     const begin = performance.now();
     try {
-      return await this.#reconcile(sandboxId);
+      return await this.#reconcile(sandboxId, lost);
     } finally {
       this.#options.onReconciled?.((performance.now() - begin) / 1000);
     }
   }
 
-  async #reconcile(sandboxId: string): Promise<number | undefined> {
+  /** @param lost aborts when another driver may write */
+  async #reconcile(sandboxId: string, lost: AbortSignal): Promise<number | undefined> {
     this.publish(sandboxId);
     const { view, executor, gatewayId, onRound, onRefused } = this.#options;
     for (let round = 0; round < maxRounds; round += 1) {
+      if (lost.aborted) return undefined;
       const memory = this.#memoryOf(sandboxId);
       const observed = view.observe(sandboxId);
       this.#settle(observed, memory);
@@ -213,15 +217,13 @@ export class Reconciler {
       }
       onRound?.(sandboxId, actions);
       const outcomes = await Promise.allSettled(actions.map((action) => executor.perform(action, observed, memory)));
-      for (const action of actions) {
-        if (action.do === "restore-labels" && !view.overlay.isGone(action.metadata.uid)) {
-          this.#tellTampering(sandboxId, action);
-        }
-      }
       const failures = outcomes.map((outcome) => (outcome.status === "fulfilled" ? outcome.value : undefined));
       actions.forEach((action, index) => {
         const isDone = outcomes[index]?.status === "fulfilled" && failures[index] === undefined;
         if (isDone) this.#tellReplacement(action, observed, memory);
+        if (isDone && action.do === "restore-labels" && !view.overlay.isGone(action.metadata.uid)) {
+          this.#tellTampering(sandboxId, action);
+        }
         if (isDone && action.do === "write-secret") memory.missingSecrets.delete(action.pod.metadata.uid);
         if (isDone && sessionOf(action, observed) !== undefined) memory.refusedReplacement = undefined;
       });
@@ -231,7 +233,7 @@ export class Reconciler {
       for (const refused of failures) {
         if (refused !== undefined) onRefused?.(observed.resource?.metadata.namespace ?? "", refused.reason);
       }
-      if (failure !== undefined) await this.#fail(view.observe(sandboxId), memory, failure);
+      if (failure !== undefined && !lost.aborted) await this.#fail(view.observe(sandboxId), memory, failure);
       const broken = outcomes.find((outcome) => outcome.status === "rejected");
       if (failure === undefined && broken !== undefined) throw broken.reason;
     }
