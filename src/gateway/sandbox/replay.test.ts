@@ -1,9 +1,15 @@
 import { create } from "@bufbuild/protobuf";
-import { describe, expect, it } from "vitest";
-import { openshell } from "../../wire/index.ts";
+import { describe, expect, it, vi } from "vitest";
+import { OpenShellError } from "../../common/errors.ts";
+import { compute, localClient, openshell } from "../../wire/index.ts";
+import { inDefault, quiet } from "../_testing.ts";
+import { classifyForTests, MemoryDriver } from "../_testing-driver.ts";
+import { Convergence } from "../convergence.ts";
 import { anonymousUser } from "../identity/principal.ts";
 import { Store } from "../store/store.ts";
 import { Replays } from "./replay.ts";
+import { Sandboxes } from "./sandboxes.ts";
+import { sandboxService } from "./service.ts";
 
 const method = openshell.OpenShell.method.deleteSandbox;
 const context = { method, principal: anonymousUser };
@@ -31,6 +37,34 @@ describe("a repeated mutation", () => {
     expect(runs).toBe(1);
   });
 
+  it("makes no second sandbox where the process ended before its driver had answered", async () => {
+    using store = new Store(":memory:");
+    const driver = new MemoryDriver();
+    driver.made = new Promise(() => {});
+    const createMethod = openshell.OpenShell.method.createSandbox;
+    const stop = new AbortController();
+    const call = { method: createMethod, principal: anonymousUser, signal: stop.signal };
+    const wanted = create(createMethod.input, { requestId: "r", workspaceScope: inDefault, spec: {} });
+    const first = service(store, driver, stop.signal).createSandbox(wanted, call as never);
+    const [made] = await vi.waitUntil(() => (store.sandboxes.all().length > 0 ? store.sandboxes.all() : undefined));
+    const { sandbox } = await service(store, driver, stop.signal).createSandbox(wanted, call as never);
+    expect(sandbox?.metadata?.id).toBe(made?.id);
+    expect(store.sandboxes.all()).toHaveLength(1);
+    stop.abort();
+    await first;
+  });
+
+  it("is not remembered when it was refused after it had begun", async () => {
+    using store = new Store(":memory:");
+    const replays = new Replays(store.replays);
+    const refused = replays.once(context, request("r"), method.output, async (begun) => {
+      begun({ sandboxId: "refused" });
+      throw new OpenShellError("failed-precondition", "sentence");
+    });
+    await expect(refused).rejects.toThrow("sentence");
+    expect(await replays.once(context, request("r"), method.output, answer)).toMatchObject({ sandboxId: "id" });
+  });
+
   it("has a request_id of a sensible length", async () => {
     using store = new Store(":memory:");
     const once = (id: string) => new Replays(store.replays).once(context, request(id), method.output, answer);
@@ -38,3 +72,13 @@ describe("a repeated mutation", () => {
     await expect(once("x".repeat(257))).rejects.toMatchObject({ code: "invalid-argument" });
   });
 });
+
+/** The RPCs of a process of its own. */
+function service(store: Store, memory: MemoryDriver, signal: AbortSignal) {
+  const sandboxes = new Sandboxes({ store, classify: classifyForTests });
+  const driver = localClient(compute.ComputeDriver, memory.implementation, undefined);
+  const convergence = new Convergence({ sandboxes, driver, log: quiet, signal });
+  sandboxes.onChange((record) => convergence.kick(record));
+  const replays = new Replays(store.replays);
+  return sandboxService({ store, sandboxes, convergence, driver, replays, allowDriverConfig: false });
+}

@@ -16,7 +16,12 @@ import { bytes as bytesOf } from "./violations.ts";
 /** Longest request_id in bytes: it is kept for a day. */
 const maxRequestId = 256;
 
-/** Runs mutations once per caller and request_id; a repetition gets the first answer, also while the first is still running. */
+/**
+ * Runs mutations once per caller and request_id; a repetition gets the first answer, also while the first is still running.
+ *
+ * A process may end while it runs one. What is to be done once only calls `begun` where it is written down that it is to be done: the answer
+ * as of then is what a repetition gets from the next process.
+ */
 export class Replays {
   readonly #table: ReplayTable;
   readonly #now: () => number;
@@ -32,9 +37,9 @@ export class Replays {
     context: Pick<CallContext<Principal>, "method" | "principal">,
     request: { readonly requestId: string },
     output: O,
-    run: () => Promise<MessageInitShape<O>>,
+    run: (begun: (answer: MessageInitShape<O>) => void) => Promise<MessageInitShape<O>>,
   ): Promise<MessageInitShape<O>> {
-    if (request.requestId === "") return run();
+    if (request.requestId === "") return run(() => {});
     if (bytesOf(request.requestId) > maxRequestId) {
       const description = `has more than ${maxRequestId} bytes`;
       throw new OpenShellError("invalid-argument", `request_id: ${description}`, {
@@ -52,11 +57,25 @@ export class Replays {
     }
     const before = this.#table.find(caller, request.requestId, fingerprint, this.#now());
     if (before !== undefined) return fromBinary(output, before) as MessageInitShape<O>;
-    const first = run().then((answer) => {
+    const keep = (answer: MessageInitShape<O>) => {
       const message: MessageShape<O> = create(output, answer);
       this.#table.put(caller, request.requestId, fingerprint, toBinary(output, message), this.#now());
-      return answer;
-    });
+    };
+    let isBegun = false;
+    const begun = (answer: MessageInitShape<O>) => {
+      isBegun = true;
+      keep(answer);
+    };
+    const first = run(begun).then(
+      (answer) => {
+        keep(answer);
+        return answer;
+      },
+      (error: unknown) => {
+        if (isBegun) this.#table.forget(caller, request.requestId);
+        throw error;
+      },
+    );
     this.#running.set(key, { fingerprint, answer: first });
     try {
       return await first;

@@ -79,11 +79,14 @@ export class Sandboxes {
     return this.#sessions.get(id) ?? noSession;
   }
 
-  /** @throws already-exists */
-  create(object: openshell.Sandbox): SandboxRecord {
+  /**
+   * @param along see SandboxTable
+   * @throws already-exists
+   */
+  create(object: openshell.Sandbox, along?: (record: SandboxRecord) => void): SandboxRecord {
     const lifecycle = created();
     const { status } = this.#derive("", lifecycle, undefined);
-    const record = this.#store.sandboxes.insert({ ...object, status }, lifecycle);
+    const record = this.#store.sandboxes.insert({ ...object, status }, lifecycle, along);
     this.#onChange(record);
     return record;
   }

@@ -64,7 +64,7 @@ export function sandboxService(
 
   return {
     createSandbox: (request, context) =>
-      replays.once(context, request, openshell.SandboxResponseSchema, async () => {
+      replays.once(context, request, openshell.SandboxResponseSchema, async (begun) => {
         const workspace = oneWorkspace(request.workspaceScope);
         validateCreate(request, options.allowDriverConfig);
         requireActive(requireWorkspace(store, workspace));
@@ -74,7 +74,7 @@ export function sandboxService(
           { sandbox: driverSandbox({ ...draft, resourceVersion: 0, object, lifecycle: created() }) },
           { signal: context.signal, timeoutMs: patienceMs },
         );
-        const record = sandboxes.create(object);
+        const record = sandboxes.create(object, ({ object: sandbox }) => begun({ sandbox }));
         try {
           await patiently(convergence.outcome(record.id));
         } catch (error) {
@@ -100,17 +100,18 @@ export function sandboxService(
     },
 
     deleteSandbox: (request, context) =>
-      replays.once(context, request, openshell.DeleteSandboxResponseSchema, async () => {
+      replays.once(context, request, openshell.DeleteSandboxResponseSchema, async (begun) => {
         const workspace = oneWorkspace(request.workspaceScope);
         const record = sandboxes.find(workspace, request.name);
         if (record === undefined) {
           if (!request.allowMissing) sandboxes.require(workspace, request.name);
           return { outcome: openshell.DeletionOutcome.ALREADY_ABSENT };
         }
+        const { COMPLETED, ACCEPTED } = openshell.DeletionOutcome;
         sandboxes.change(record.id, deleteRequested);
+        begun({ outcome: ACCEPTED, sandboxId: record.id });
         await patiently(convergence.outcome(record.id));
         const gone = sandboxes.byId(record.id) === undefined;
-        const { COMPLETED, ACCEPTED } = openshell.DeletionOutcome;
         return { outcome: gone ? COMPLETED : ACCEPTED, sandboxId: record.id };
       }),
 

@@ -39,6 +39,10 @@ export class ReplayTable {
       )
       .run(caller, replaysPerCaller);
   }
+
+  forget(caller: string, requestId: string): void {
+    this.#database.prepare("DELETE FROM replays WHERE caller = ? AND request_id = ?").run(caller, requestId);
+  }
 }
 
 export function usedOtherwise(requestId: string): OpenShellError {

@@ -61,8 +61,15 @@ export class SandboxTable {
     return recordOf(this.#byName.get(workspace, name));
   }
 
-  /** @throws already-exists when the workspace has a sandbox of this name; not-found or failed-precondition when it goes or is gone */
-  insert(object: openshell.Sandbox, lifecycle: Lifecycle): SandboxRecord {
+  /**
+   * @param along writes what is to be there if, and only if, the sandbox is
+   * @throws already-exists when the workspace has a sandbox of this name; not-found or failed-precondition when it goes or is gone
+   */
+  insert(
+    object: openshell.Sandbox,
+    lifecycle: Lifecycle,
+    along: (record: SandboxRecord) => void = () => {},
+  ): SandboxRecord {
     const { id = "", workspace = "", name = "" } = object.metadata ?? {};
     return transaction(this.#database, () => {
       const row = this.#workspace.get(workspace);
@@ -77,7 +84,9 @@ export class SandboxTable {
       const resourceVersion = nextRevision(this.#database);
       const stamped = stamp(object, resourceVersion);
       this.#insert.run(id, workspace, name, resourceVersion, bytesOf(stamped), JSON.stringify(lifecycle));
-      return { id, workspace, name, resourceVersion, object: stamped, lifecycle };
+      const record = { id, workspace, name, resourceVersion, object: stamped, lifecycle };
+      along(record);
+      return record;
     });
   }
 
