@@ -2,6 +2,7 @@ import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { OpenShellError } from "../../common/errors.ts";
 import type { Logger } from "../../common/log.ts";
 import type { CallContext, Implementation, openshell } from "../../wire/index.ts";
+import { cut, longestWord } from "../cut.ts";
 import type { BootstrapPrincipal, Principal, SandboxPrincipal } from "../identity/principal.ts";
 import type { SessionTokens } from "../identity/session-tokens.ts";
 import { exitFinalized, exitReported, isStarted, type Lifecycle } from "../sandbox/lifecycle.ts";
@@ -81,14 +82,16 @@ export function supervisorService(
 
     async reportMainProcessExit(request, context) {
       const { sandboxId } = ownSandbox(request, context);
-      const record = sandboxes.change(sandboxId, (life) => exitReported(life, request.instanceId, request.exitCode));
+      const instanceId = cut(request.instanceId, longestWord);
+      const record = sandboxes.change(sandboxId, (life) => exitReported(life, instanceId, request.exitCode));
       if (record === undefined) throw new OpenShellError("not-found", "the sandbox is gone");
       return {};
     },
 
     async finalizeMainProcessExit(request, context) {
       const { sandboxId } = ownSandbox(request, context);
-      const record = sandboxes.change(sandboxId, (life) => exitFinalized(life, request.instanceId));
+      const instanceId = cut(request.instanceId, longestWord);
+      const record = sandboxes.change(sandboxId, (life) => exitFinalized(life, instanceId));
       if (record === undefined) throw new OpenShellError("not-found", "the sandbox is gone");
       return {};
     },

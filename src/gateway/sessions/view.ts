@@ -1,6 +1,14 @@
+import { create } from "@bufbuild/protobuf";
+import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import type { boundary } from "../../wire/index.ts";
 import { boundary as wire } from "../../wire/index.ts";
+import { cut, longestText, longestWord } from "../cut.ts";
 import type { PhaseInput } from "../phase.ts";
+
+type MainProcess = Pick<
+  boundary.MainProcessStatus,
+  "state" | "instanceId" | "restartCount" | "startedTime" | "nextRestartTime"
+>;
 
 /** What the gateway knows of a sandbox through its supervisor, as of the last LaunchEvent. */
 export interface SessionView {
@@ -11,7 +19,7 @@ export interface SessionView {
   readonly fence: boundary.FenceStatus_State;
   /** What a fence probe reached, when one did. */
   readonly reachable: string;
-  readonly mainProcess?: boundary.MainProcessStatus;
+  readonly mainProcess?: MainProcess;
   readonly frozen: boolean;
   readonly frozenReason: string;
 }
@@ -39,22 +47,44 @@ export const supervisorLost: SessionView = {
   frozenReason: "the supervisor's session was lost; the workload is frozen until it is back",
 };
 
-/** The view after one event of the launch relay. */
+/** The view after one event of the launch relay. What the event says of the workload is in the end the agent's: nothing is kept at its length. */
 export function withEvent(view: SessionView, { payload }: boundary.LaunchEvent): SessionView {
   switch (payload.case) {
     case "boundary": {
       const { connected, reason, message } = payload.value;
-      return { ...view, boundary: { connected, reason, message } };
+      return { ...view, boundary: { connected, reason: cut(reason, longestWord), message: cut(message, longestText) } };
     }
     case "fence":
-      return { ...view, fence: payload.value.state, reachable: payload.value.reachable };
+      return { ...view, fence: payload.value.state, reachable: cut(payload.value.reachable, longestWord) };
     case "mainProcess":
-      return { ...view, mainProcess: payload.value };
+      return { ...view, mainProcess: mainProcessOf(payload.value) };
     case "tree":
-      return { ...view, frozen: payload.value.frozen, frozenReason: payload.value.reason };
+      return { ...view, frozen: payload.value.frozen, frozenReason: cut(payload.value.reason, longestText) };
     case undefined:
       return view;
   }
+}
+
+function mainProcessOf(told: boundary.MainProcessStatus): MainProcess {
+  const startedTime = timeOf(told.startedTime);
+  const nextRestartTime = timeOf(told.nextRestartTime);
+  return {
+    state: told.state,
+    instanceId: cut(told.instanceId, longestWord),
+    restartCount: told.restartCount,
+    ...(startedTime === undefined ? {} : { startedTime }),
+    ...(nextRestartTime === undefined ? {} : { nextRestartTime }),
+  };
+}
+
+/** 9999-12-31T23:59:59Z, in seconds. */
+const lastSecond = 253_402_300_799n;
+
+/** Undefined also for a time that protobuf JSON cannot print: it would keep a client from printing the whole list. */
+function timeOf(told: Timestamp | undefined): Timestamp | undefined {
+  const { seconds = -1n, nanos = 0 } = told ?? {};
+  const isTime = seconds >= 0n && seconds <= lastSecond && nanos >= 0 && nanos < 1e9;
+  return isTime ? create(TimestampSchema, { seconds, nanos }) : undefined;
 }
 
 /** The session's column of the phase table. */
