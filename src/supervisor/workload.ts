@@ -1,4 +1,5 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
+import { sleep } from "../common/async.ts";
 import type { boundary } from "../wire/index.ts";
 
 export type LaunchEvent = MessageInitShape<typeof boundary.LaunchEventSchema>;
@@ -7,13 +8,29 @@ type Kind = "boundary" | "fence" | "mainProcess" | "tree";
 
 const order: readonly Kind[] = ["boundary", "fence", "mainProcess", "tree"];
 
+/** Milliseconds of a clock that nobody sets, and a pause by it. */
+export interface Clock {
+  now(): number;
+  sleep(ms: number, signal: AbortSignal): Promise<void>;
+}
+
+/** Changes that a reader is told of without a pause; then one in each `paceMs`. */
+const burst = 16;
+/** A workload may change as often as it likes, and each change that the gateway hears of is a write of its store. */
+const paceMs = 250;
+
 /**
- * What is known of the workload: the last status of each kind. A reader gets all of it first and then each change; a slow reader misses
+ * What is known of the workload: the last status of each kind. A reader gets all of it first and then the changes, at a pace; it misses
  * values in between, never the last one, so nothing queues up.
  */
 export class WorkloadStatus {
   readonly #latest = new Map<Kind, LaunchPayload>();
   readonly #readers = new Set<Reader>();
+  readonly #clock: Clock;
+
+  constructor(clock: Clock = { now: () => performance.now(), sleep }) {
+    this.#clock = clock;
+  }
 
   set(payload: LaunchPayload): void {
     if (payload.case === undefined) return;
@@ -27,13 +44,21 @@ export class WorkloadStatus {
     this.#readers.add(reader);
     const wake = () => reader.wake();
     signal.addEventListener("abort", wake, { once: true });
+    const { now, sleep } = this.#clock;
+    let due = Number.NEGATIVE_INFINITY;
     try {
       while (!signal.aborted) {
+        const early = due - now();
+        if (early > 0) {
+          await sleep(early, signal).catch(() => {});
+          continue;
+        }
         const kind = reader.take();
         if (kind === undefined) {
           await reader.changed();
           continue;
         }
+        due = Math.max(due, now() - (burst - 1) * paceMs) + paceMs;
         const payload = this.#latest.get(kind);
         if (payload !== undefined) yield { payload };
       }
