@@ -13,23 +13,18 @@
  *
  * Prints JSON, and Markdown to standard error; with --out also writes scale.json and scale.md. Everything it made goes at its end.
  */
-import { randomBytes } from "node:crypto";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
-import { Informer, type Live, type Pod, pods, sandboxes } from "../../src/kube/index.ts";
-import { labels } from "../../src/manifests/names.ts";
 import { cacheDirectory } from "../cluster/cache.ts";
 import { applyObjects, kubectl } from "../cluster/clients.ts";
 import { lockCluster } from "../cluster/local/state.ts";
 import { stderrProgress } from "../cluster/progress.ts";
-import { GatewayAccess } from "../support/gateway-access.ts";
-import { type Scrape, scrapeGateway } from "../support/gateway-metrics.ts";
-import { imageValues, install, type Release, releaseNamed, uninstall } from "../support/release.ts";
+import type { Scrape } from "../support/gateway-metrics.ts";
+import { releaseNamed } from "../support/release.ts";
 import { type Arrivals, inParallel, poisson, tail } from "./_arrivals.ts";
-import { BareClient } from "./_bare-client.ts";
-import { benchLabel, sandboxesOf, specimenOf } from "./_bare-pairs.ts";
+import { benchLabel } from "./_bare-pairs.ts";
 import { openBenchCluster } from "./_bench-cluster.ts";
 import {
   apiServerCpuSeconds,
@@ -42,9 +37,18 @@ import {
   writesIn,
 } from "./_counts.ts";
 import { HollowNodes, hollowPlacement } from "./_hollow-nodes.ts";
-import { type Milestone, PairWatch } from "./_pair-watch.ts";
+import type { Milestone } from "./_pair-watch.ts";
+import { hollowRelease, type Leg, Place, removePlace } from "./_place.ts";
 import { programCpuSeconds, spentBetween } from "./_programs.ts";
 import { machine, machineLine, median, publish } from "./_report.ts";
+import {
+  hollowRows,
+  type OnHollowNodes,
+  type OnRealNodes,
+  type Reported,
+  realRows,
+  type Throughput,
+} from "./_scale-rows.ts";
 
 const { values } = parseArgs({
   options: {
@@ -74,9 +78,6 @@ const size = {
 };
 /** Arrivals at one a second among all the sandboxes. */
 const calmArrivals = 60;
-/** The leg that is asked for as much as ours. */
-const bareName = "two bare Pods, Service, two Secrets, volume";
-const hollowRelease = "openshell-scale";
 const storageClass = "openshell-hollow";
 const volumes = { group: "", version: "v1", kind: "PersistentVolume", plural: "persistentvolumes", namespaced: false };
 
@@ -87,142 +88,10 @@ const progress = stderrProgress();
 const state = machine();
 // Nobody's tests are to meet this load, nor this bench theirs.
 undo.use(await lockCluster(join(cacheDirectory, "conformance"), progress));
-const { provider, kubeconfig, access, gatewayDigest, kube, version } = await openBenchCluster(
-  values.provider,
-  progress,
-);
+const cluster = await openBenchCluster(values.provider, progress);
+const { provider, kubeconfig, access, kube } = cluster;
 undo.defer(() => kube.close());
-
-/** One of the two things that are measured beside each other: makes a pair and says how it is called. */
-interface Leg {
-  readonly name: string;
-  create(): Promise<string>;
-  readonly watch: PairWatch;
-}
-
-function bareNamespaceOf({ name }: Release): string {
-  return `${name}-bare`;
-}
-
-/** With all that was made there, whoever made it. */
-async function removePlace(release: Release): Promise<void> {
-  progress.note(`removing ${release.name}`);
-  const all = [bareNamespaceOf(release), release.sandboxNamespace, release.namespace];
-  await kubectl(kubeconfig, ["delete", "namespace", ...all.slice(0, 1), "--ignore-not-found", "--wait=false"]);
-  await uninstall(kubeconfig, release).catch(() => undefined);
-  // On hollow nodes there is nothing to end; one by one a thousand pairs take kwok many minutes.
-  if (release.name === hollowRelease) {
-    for (const namespace of all.slice(0, 2)) {
-      const path = `/api/v1/namespaces/${namespace}/pods?gracePeriodSeconds=0`;
-      await kubectl(kubeconfig, ["delete", "--raw", path]).catch(() => undefined);
-    }
-  }
-  await kubectl(kubeconfig, ["delete", "namespace", ...all, "--ignore-not-found", "--timeout=900s"]);
-}
-
-/** A gateway, and the bare client that imitates it in a namespace of its own. */
-class Place implements AsyncDisposable {
-  readonly release: Release;
-  readonly gateway: GatewayAccess;
-  readonly ours: Leg;
-  readonly bare: Leg;
-  readonly bareWithoutVolume: Leg;
-  readonly #end: AsyncDisposableStack;
-
-  private constructor(
-    parts: Pick<Place, "release" | "gateway" | "ours" | "bare" | "bareWithoutVolume">,
-    end: AsyncDisposableStack,
-  ) {
-    this.release = parts.release;
-    this.gateway = parts.gateway;
-    this.ours = parts.ours;
-    this.bare = parts.bare;
-    this.bareWithoutVolume = parts.bareWithoutVolume;
-    this.#end = end;
-  }
-
-  static async open(name: string, settings: object): Promise<Place> {
-    await using end = new AsyncDisposableStack();
-    const release = releaseNamed(name);
-    const bareNamespace = bareNamespaceOf(release);
-    await removePlace(release);
-    end.defer(() => removePlace(release));
-    const gatewayConfig = { "openshell.gateway": { log_level: "info" }, "openshell.drivers.kubernetes": settings };
-    await install({
-      kubeconfig,
-      release,
-      presets: ["conformance"],
-      values: { ...imageValues(gatewayDigest), gatewayConfig },
-    });
-    const gateway = end.use(await GatewayAccess.open(kubeconfig, release));
-    const informed = async (
-      namespace: string,
-      labelSelector: string,
-      pairOf: (pod: Live<Pod>) => string | undefined,
-    ) => {
-      const informer = end.use(new Informer({ client: kube, resource: pods, namespace, labelSelector }));
-      await informer.synced;
-      return { informer, watch: new PairWatch(informer, pairOf) };
-    };
-    const own = await informed(
-      release.sandboxNamespace,
-      labels.sandboxId,
-      ({ metadata }) => metadata.labels?.[labels.sandboxId],
-    );
-    const createNamed = sandboxesOf(() => gateway.client);
-    const created = () => createNamed(`s-${randomBytes(5).toString("hex")}`);
-
-    const first = await created();
-    await own.watch.reached(first.id, "running");
-    const pair = own.informer.list().filter(({ metadata }) => metadata.labels?.[labels.sandboxId] === first.id);
-    const model = await specimenOf(kube, sandboxes(version), release.sandboxNamespace, first, pair);
-    const client = end.use(await BareClient.open(kubeconfig, bareNamespace, model));
-    const { watch } = await informed(bareNamespace, benchLabel, ({ metadata }) => metadata.labels?.[benchLabel]);
-    const bareLeg = (what: string, withClaim: boolean): Leg => ({
-      name: what,
-      create: () => client.create({ withClaim }),
-      watch,
-    });
-    return new Place(
-      {
-        release,
-        gateway,
-        ours: { name: "ours", create: async () => (await created()).id, watch: own.watch },
-        bare: bareLeg(bareName, true),
-        bareWithoutVolume: bareLeg("two bare Pods, Service, two Secrets", false),
-      },
-      end.move(),
-    );
-  }
-
-  scrape(): Promise<Scrape> {
-    return scrapeGateway(kube, this.release);
-  }
-
-  /** Until the driver has had nothing to do for a while. */
-  async quiet(seconds = 5): Promise<Scrape> {
-    for (let calm = 0; ; ) {
-      const scrape = await this.scrape();
-      calm = scrape.values.get("openshell_reconcile_depth") === 0 ? calm + 1 : 0;
-      if (calm > seconds) return scrape;
-      await sleep(1_000);
-    }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#end.disposeAsync();
-  }
-}
-
-interface Throughput {
-  readonly pairsPerSecond: number;
-  /** Of the whole machine, whoever spent it. */
-  readonly cpuSecondsPerPair: number;
-  /** Of these the API server's. */
-  readonly apiServerCpuSecondsPerPair: number;
-  /** Of these each program's, where they run on this machine. */
-  readonly programCpuSecondsPerPair: Readonly<Record<string, number>>;
-}
+const placeOptions = { ...cluster, progress };
 
 /** As fast as a few clients at once can ask, from the first request until the last pair has its nodes. */
 async function throughput({ create, watch }: Leg, count: number): Promise<Throughput> {
@@ -252,7 +121,7 @@ function arrive({ create, watch }: Leg, perSecond: number, count: number, milest
   });
 }
 
-const reported = (arrivals: Arrivals) => ({ ...tail(arrivals.latenciesMs), raw: arrivals });
+const reported = (arrivals: Arrivals): Reported => ({ ...tail(arrivals.latenciesMs), raw: arrivals });
 
 async function makeVolumes(count: number): Promise<void> {
   await applyObjects(kubeconfig, [
@@ -281,7 +150,7 @@ async function makeVolumes(count: number): Promise<void> {
   });
 }
 
-async function onHollowNodes() {
+async function onHollowNodes(): Promise<OnHollowNodes> {
   await using end = new AsyncDisposableStack();
   const directory = join(cacheDirectory, "bench-scale");
   mkdirSync(directory, { recursive: true });
@@ -293,13 +162,13 @@ async function onHollowNodes() {
     await kubectl(kubeconfig, ["delete", "storageclass", storageClass, "--ignore-not-found"]);
   };
   // What an interrupted run left; a volume goes after its claim.
-  await removePlace(releaseNamed(hollowRelease));
+  await removePlace(placeOptions, releaseNamed(hollowRelease));
   await removeVolumes();
   end.defer(removeVolumes);
   const bareOnes = size.rounds * size.batch + 2 * size.arrivals;
   await makeVolumes(size.sandboxes + bareOnes + calmArrivals + 50);
   const place = end.use(
-    await Place.open(hollowRelease, {
+    await Place.open(placeOptions, hollowRelease, {
       ...hollowPlacement,
       workspace_storage_class: storageClass,
       workspace_default_storage_size: "64Mi",
@@ -387,10 +256,10 @@ async function onHollowNodes() {
 }
 
 /** Each leg in an empty place: the nodes have no room for both at once. */
-async function onRealNodes() {
+async function onRealNodes(): Promise<OnRealNodes> {
   const measure = async (which: "ours" | "bare") => {
     progress.note(`creates at 1 a second on real nodes, ${which}`);
-    await using place = await Place.open("openshell-bench", { workspace_default_storage_size: "64Mi" });
+    await using place = await Place.open(placeOptions, "openshell-bench", { workspace_default_storage_size: "64Mi" });
     const leg = place[which];
     // As the arrivals' own: undefined for one that never came so far.
     const scheduled = new Array<number | undefined>(size.real).fill(undefined);
@@ -408,94 +277,7 @@ async function onRealNodes() {
 const hollow = size.sandboxes > 0 ? await onHollowNodes() : undefined;
 const real = size.real > 0 ? await onRealNodes() : undefined;
 
-const verdict = (met: boolean) => (met ? "met" : "missed");
-const seconds = (ms: number) => (Number.isFinite(ms) ? `${(ms / 1000).toFixed(2)} s` : "never");
-type Tail = ReturnType<typeof tail>;
-const tailText = ({ p50, p90, p99, failed }: Tail) =>
-  `${[p50, p90, p99].map(seconds).join(" / ")}${failed === 0 ? "" : `, ${failed} failed`}`;
-const below = (mostMs: number, { p99 }: Tail) => `p99 below ${mostMs / 1000} s: ${verdict(p99 < mostMs)}`;
-const mib = (bytes: number) => `${(bytes / 2 ** 20).toFixed(0)} MiB`;
-const row = (what: string, ours: string, beside = "", ratio = "", target = "") =>
-  `| ${what} | ${ours} | ${beside} | ${ratio} | ${target} |`;
-
-function hollowRows(result: Awaited<ReturnType<typeof onHollowNodes>>): string[] {
-  const { rates, sandboxes: count, atRate, calm, reconcileSeconds, memory, idle, restart } = result;
-  const each = (name: string) => (rates[name] ?? []).map(({ pairsPerSecond }) => pairsPerSecond);
-  const cpu = (name: string) => median((rates[name] ?? []).map(({ cpuSecondsPerPair }) => cpuSecondsPerPair));
-  const apiServer = (name: string) =>
-    `the API server's ${median((rates[name] ?? []).map(({ apiServerCpuSecondsPerPair }) => apiServerCpuSecondsPerPair)).toFixed(2)} s`;
-  const others = Object.keys(rates).filter((name) => name !== "ours");
-  const program = (leg: string, name: string) =>
-    median((rates[leg] ?? []).map(({ programCpuSecondsPerPair }) => programCpuSecondsPerPair[name] ?? 0));
-  const programs = [...new Set((rates.ours ?? []).flatMap((each) => Object.keys(each.programCpuSecondsPerPair)))]
-    .filter((name) => program("ours", name) >= 0.01)
-    .sort((left, right) => program("ours", right) - program("ours", left));
-  const perPair = (leg: string) => programs.map((name) => `${name} ${program(leg, name).toFixed(2)}`).join(", ");
-  return [
-    ...others.map((beside) => {
-      const ratios = each("ours").map((rate, round) => rate / (each(beside)[round] ?? Number.NaN));
-      const ratio = median(ratios);
-      const range = `${ratio.toFixed(2)} (${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)})`;
-      const rate = (name: string) => median(each(name)).toFixed(1);
-      const target = `at least 0.8: ${verdict(ratio >= 0.8)}`;
-      return row("pairs/s until both Pods have a node", rate("ours"), `${rate(beside)}, ${beside}`, range, target);
-    }),
-    ...others.map((beside) =>
-      row(
-        "CPU of the whole machine per pair",
-        `${cpu("ours").toFixed(2)} s, of it ${apiServer("ours")}, the gateway's ${result.gatewayCpuSecondsPerPair.toFixed(2)} s`,
-        `${cpu(beside).toFixed(2)} s, of it ${apiServer(beside)}, ${beside}`,
-        (cpu("ours") / cpu(beside)).toFixed(2),
-      ),
-    ),
-    ...(programs.length === 0 ? [] : [row("seconds of it", perPair("ours"), perPair(bareName))]),
-    row("requests of the driver per pair", result.requestsPerPair.toFixed(1), "", "", "9"),
-    row(
-      `create at ${size.rate}/s, p50 / p90 / p99`,
-      tailText(atRate.ours),
-      `${tailText(atRate.bare)}, with volume`,
-      (atRate.ours.p99 / atRate.bare.p99).toFixed(2),
-      below(5_000, atRate.ours),
-    ),
-    row(`create at 1/s among ${count} sandboxes, p50 / p90 / p99`, tailText(calm), "", "", below(5_000, calm)),
-    row(
-      "one reconcile meanwhile, p50 / p99",
-      `${(reconcileSeconds.p50 * 1000).toFixed(0)} / ${(reconcileSeconds.p99 * 1000).toFixed(0)} ms`,
-    ),
-    row(
-      `the gateway's resident memory: with 1 sandbox, with ${size.sandboxes}, after a restart with ${count}`,
-      [memory.empty, memory.full, memory.restarted].map(mib).join(", "),
-    ),
-    row(
-      `requests for ${count} idle sandboxes in ${idle.seconds} s`,
-      String(idle.ofSandboxes),
-      "",
-      "",
-      `0: ${verdict(idle.ofSandboxes === 0)}`,
-    ),
-    row(
-      "writes when the gateway restarts with them",
-      String(restart.writes),
-      "",
-      "",
-      `0: ${verdict(restart.writes === 0)}`,
-    ),
-  ];
-}
-
-function realRows({ ours, bare }: Awaited<ReturnType<typeof onRealNodes>>): string[] {
-  const both = (what: string, of: "scheduled" | "running", target?: string) =>
-    row(
-      `real nodes, create at 1/s, ${what}, p50 / p90 / p99`,
-      tailText(ours[of]),
-      `${tailText(bare[of])}, with volume`,
-      (ours[of].p99 / bare[of].p99).toFixed(2),
-      target,
-    );
-  return [both("both Pods have a node", "scheduled", below(5_000, ours.scheduled)), both("both Pods run", "running")];
-}
-
-const rows = [...(hollow ? hollowRows(hollow) : []), ...(real ? realRows(real) : [])];
+const rows = [...(hollow ? hollowRows(hollow, size) : []), ...(real ? realRows(real) : [])];
 const markdown = `
 Control plane only, on ${size.nodes} hollow nodes, except where real nodes are named: no supervisor connects. Medians of ${size.rounds} rounds of
 ${size.batch} pairs, ${size.atOnce} at once; ratios are medians of per-round ratios. ${machineLine(state)}; cluster ${provider.name}.
