@@ -53,8 +53,8 @@ export interface PlanMemory {
   /** UIDs of Pods whose node found their Secret missing, and that have not got another one since. */
   readonly missingSecrets: ReadonlySet<string>;
   readonly refusedReplacement?: RefusedReplacement | undefined;
-  /** `imagesOf` the Pods as this process saw them first, by UID. */
-  readonly images?: ReadonlyMap<string, string>;
+  /** `actedOn` in the Pods as this process saw them first, by UID. */
+  readonly seen?: ReadonlyMap<string, Readonly<Record<string, string>>>;
   /** Pods that said why they end, as they were last seen, for when nothing is left of them. */
   readonly troubled?: readonly Live<Pod>[];
 }

@@ -44,7 +44,7 @@ export const admissionRules: Readonly<Record<string, Rule>> = {
     why: "more annotations are harmless, except those that a container runtime, CNI or device plugin acts on",
     tolerates: (expected, admitted, { gated }) =>
       contains(admitted, expected) &&
-      addedKeys(expected, admitted).every((key) => !actsOnNode(key) || (!gated && isOfRelease(key))),
+      addedKeys(expected, admitted).every((key) => !actsOnNode(key) || (!gated && comesWithNode(key))),
   },
   "spec.schedulingGates": {
     why: "other controllers may hold a Pod longer; ours has to be there until we take it away",
@@ -169,6 +169,10 @@ const nodeActing: readonly RegExp[] = [
   /^dev\.gvisor\./, // gVisor: host file system and network switches
   /^container\.(apparmor|seccomp)\./, // the former AppArmor and seccomp switches
   /^seccomp\.security\.alpha\.kubernetes\.io\//,
+  /^cni\.projectcalico\.org\//, // Calico: addresses of others, packets from other sources, ways in from outside
+  /^k8s\.ovn\.org\//, // OVN-Kubernetes: the Pod as a gateway of other namespaces
+  // NRI plugins: devices, mounts, limits; that some have to be there only holds a container back
+  /^(?!required-plugins\.)(.+\.)?(nri\.io|nri\.containerd\.io|noderesource\.dev)(\/|$)/,
   /^(internal\.)?openshell\.ai\//,
 ];
 
@@ -177,9 +181,23 @@ export function actsOnNode(key: string): boolean {
   return nodeActing.some((pattern) => pattern.test(key));
 }
 
-/** What our own release writes. */
-function isOfRelease(key: string): boolean {
-  return key === annotations.peerUid || key === annotations.releaseSeal;
+/** Kube-OVN says what it gave under the keys by which it is asked: there is nothing to be told from them in a Pod, and a caller has none. */
+const askedAndGiven = /(^|\.)ovn\.kubernetes\.io\//;
+
+/** True for an annotation that is an operator's to set. */
+export function isOperators(key: string): boolean {
+  return actsOnNode(key) || askedAndGiven.test(key);
+}
+
+/** What our own release writes, and what a CNI says that it gave: nobody acts on it. */
+export function comesWithNode(key: string): boolean {
+  return (
+    key === annotations.peerUid ||
+    key === annotations.releaseSeal ||
+    /^k8s\.v1\.cni\.cncf\.io\/networks?-status$/.test(key) ||
+    /^cni\.projectcalico\.org\/(podIPs?|containerID)$/.test(key) ||
+    /^k8s\.ovn\.org\/(pod-networks$|dpu\.)/.test(key)
+  );
 }
 
 function contains(admitted: unknown, expected: unknown): boolean {

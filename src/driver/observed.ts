@@ -102,13 +102,6 @@ export function generationOf(pod: Pod): string | undefined {
   return environmentOf(pod, "OPENSHELL_GENERATION_ID");
 }
 
-/** The images of a Pod's containers, to be compared as one text. */
-export function imagesOf({ spec }: Pod): string {
-  return [...(spec?.initContainers ?? []), ...(spec?.containers ?? [])]
-    .map(({ name, image = "" }) => `${name}=${image}`)
-    .join();
-}
-
 /** The sandbox that an object belongs to; a Pod's is in its spec, so that no label can hide it from its sandbox. */
 export function sandboxIdOf(object: KubeObject): string | undefined {
   return environmentOf(object, "OPENSHELL_SANDBOX_ID") ?? object.metadata?.labels?.[labels.sandboxId];

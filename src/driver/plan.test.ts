@@ -16,10 +16,11 @@ import {
   testSettings,
 } from "./_testing.ts";
 import { type Action, type RefusedReplacement, type Request, secretKey, sessionKey } from "./action.ts";
-import { imagesOf, type Observed } from "./observed.ts";
+import type { Observed } from "./observed.ts";
 import { plan } from "./plan.ts";
 import { podWithoutSecret } from "./platform-events.ts";
 import type { GenerationRecord } from "./record.ts";
+import { actedOn } from "./verify-pods.ts";
 
 const required = testSettings({}, { pod_anti_affinity: "required" });
 const scheduled = { phase: "Pending", conditions: [{ type: "PodScheduled", status: "True" }] };
@@ -42,7 +43,7 @@ function planOf(
     request?: Request;
     written?: readonly string[];
     missing?: readonly string[];
-    images?: ReadonlyMap<string, string>;
+    seen?: ReadonlyMap<string, Readonly<Record<string, string>>>;
     refusedReplacement?: RefusedReplacement;
     troubled?: readonly Live<Pod>[];
   } = {},
@@ -52,7 +53,7 @@ function planOf(
     request: memory.request,
     writtenSecrets: new Set(memory.written),
     missingSecrets: new Set(memory.missing),
-    ...(memory.images && { images: memory.images }),
+    ...(memory.seen && { seen: memory.seen }),
     ...(memory.troubled && { troubled: memory.troubled }),
     refusedReplacement: memory.refusedReplacement,
   });
@@ -915,15 +916,15 @@ describe("life beside others", () => {
 
   test.each(["workload", "supervisor"] as const)("a changed image of the %s Pod ends the generation", (role) => {
     const seen = ({ workloads, supervisors }: typeof up) =>
-      new Map([...workloads, ...supervisors].map((pod) => [pod.metadata.uid, imagesOf(pod)]));
+      new Map([...workloads, ...supervisors].map((pod) => [pod.metadata.uid, actedOn(pod)]));
     const withImage = (change: (image: string) => string): typeof up => {
       const pods = structuredClone(up);
       const [container] = pods[`${role}s`][0]?.spec?.containers ?? [];
       if (container !== undefined) container.image = change(container.image ?? "");
       return pods;
     };
-    const planned = (now: typeof up, images: ReadonlyMap<string, string>, cluster = calmCluster) =>
-      planOf(testObserved(record, { ...now, cluster }), { images }).actions;
+    const planned = (now: typeof up, first: ReturnType<typeof seen>, cluster = calmCluster) =>
+      planOf(testObserved(record, { ...now, cluster }), { seen: first }).actions;
     const other = withImage(() => "evil.test/agent:1");
     expect(planned(other, seen(up))[0]).toMatchObject({
       do: "suspend",
@@ -958,6 +959,33 @@ describe("life beside others", () => {
         cluster,
       ),
     ).toEqual([]);
+  });
+
+  describe.each(["workload", "supervisor"] as const)("an annotation of the released %s", (role) => {
+    const [pod] = up[`${role}s`] as [Live<Pod>];
+    const added = (key: string) => {
+      const annotations = { ...pod.metadata.annotations, [key]: "x" };
+      const changed = { ...pod, metadata: { ...pod.metadata, annotations } };
+      const seen = new Map([[pod.metadata.uid, actedOn(pod)]]);
+      return planOf(testObserved(record, { ...up, [`${role}s`]: [changed] }), { seen }).actions;
+    };
+
+    test.each([
+      "k8s.v1.cni.cncf.io/networks",
+      "io.katacontainers.config.hypervisor.path",
+      "cni.projectcalico.org/ipAddrs",
+    ])("that a node acts on, added while it waits or runs, ends the generation: %s", (key) => {
+      const message = expect.stringContaining(`somebody changed the ${role} Pod: metadata.annotations.${key} is "x"`);
+      const failure = { condition: "PodsAdmitted", reason: "AdmissionViolation", message };
+      expect(added(key)[0]).toMatchObject({ do: "suspend", record: { failure } });
+    });
+
+    test.each(["note", "k8s.v1.cni.cncf.io/network-status", "cni.projectcalico.org/podIP", "k8s.ovn.org/pod-networks"])(
+      "that nobody acts on, or that a CNI writes, does not: %s",
+      (key) => {
+        expect(added(key)).toEqual([]);
+      },
+    );
   });
 
   test("a foreign policy that opens the fence of a running workload ends the generation, a tolerated one does not", () => {

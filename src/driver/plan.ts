@@ -22,7 +22,7 @@ import type { Failure, GenerationRecord } from "./record.ts";
 import { controllerRefusal } from "./refusal.ts";
 import { refusedForMs, replacementWindow, replaceSupervisor } from "./replacement.ts";
 import { changedLabels, missedObjects } from "./restore-labels.ts";
-import { changedImage, unsealedViolation } from "./verify-pods.ts";
+import { changedSince, unsealedViolation } from "./verify-pods.ts";
 
 const silentControllerMs = 10_000;
 const nothing: Plan = { actions: [] };
@@ -190,7 +190,7 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   // A workload that runs is watched and mended whatever its supervisor does meanwhile.
   const breach =
     breachWhileRunning(observed, record, workload, supervisor) ??
-    changedImage(observed, record, memory, { workload, supervisor }) ??
+    changedSince(observed, record, memory, { workload, supervisor }) ??
     unsealedViolation(observed, record, memory.gatewayId, { workload, supervisor });
   if (breach !== undefined) return fail(breach);
   const repairs = [

@@ -56,7 +56,7 @@ export const reasons = {
   AdmissionViolation: entry(
     admitted,
     "failed",
-    "admission changed a field it may not change, or somebody an image of a Pod that runs",
+    "admission changed a field it may not change, or somebody an image or an annotation of a Pod that is released",
   ),
   AgentSandboxSchemaTooOld: entry(admitted, "failed", "the installed Sandbox CRD dropped a field"),
   ImageVolumeUnsupported: entry(admitted, "failed", "the cluster dropped the image volume of the runtime"),

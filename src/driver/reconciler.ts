@@ -10,7 +10,7 @@ import { type Action, type RefusedReplacement, type Request, sessionKey } from "
 import type { ClusterView } from "./cluster-view.ts";
 import type { Executor } from "./execute.ts";
 import type { Hub } from "./hub.ts";
-import { agentStatus, currentWorkload, imagesOf, isGoing, isRunning, type Observed, supervisorOf } from "./observed.ts";
+import { agentStatus, currentWorkload, isGoing, isRunning, type Observed, supervisorOf } from "./observed.ts";
 import { plan } from "./plan.ts";
 import { warningOf } from "./platform-events.ts";
 import { disruptionOf, troubleOf } from "./pod-trouble.ts";
@@ -19,6 +19,7 @@ import type { Failure, GenerationRecord } from "./record.ts";
 import { isRefusal } from "./refusal.ts";
 import { isReplacement, lossOf, type SupervisorLoss } from "./replacement.ts";
 import { type Condition, conditionsOf } from "./status.ts";
+import { actedOn } from "./verify-pods.ts";
 
 /** What is known of a sandbox only while this process lives. Losing it loses nothing: it is asked for or done again. */
 interface Memory {
@@ -30,7 +31,7 @@ interface Memory {
   creating: Deferred<GenerationRecord> | undefined;
   readonly writtenSecrets: Set<string>;
   readonly missingSecrets: Set<string>;
-  readonly images: Map<string, string>;
+  readonly seen: Map<string, Readonly<Record<string, string>>>;
   refusedReplacement: RefusedReplacement | undefined;
   /** The last few Pods of which nothing is left, and that said why they ended. */
   troubled: readonly Live<Pod>[];
@@ -373,7 +374,7 @@ export class Reconciler {
       creating: undefined,
       writtenSecrets: new Set(),
       missingSecrets: new Set(),
-      images: new Map(),
+      seen: new Map(),
       refusedReplacement: undefined,
       troubled: [],
       changedAt: new Map(),
@@ -410,14 +411,14 @@ function sessionOf(action: Action, observed: Observed): string | undefined {
 
 /** Notes new Pods and forgets those that are gone: a sandbox may be started any number of times in one process. */
 function keepToLivingPods(
-  { writtenSecrets: written, missingSecrets: missing, images }: Memory,
+  { writtenSecrets: written, missingSecrets: missing, seen }: Memory,
   { workloads, supervisors }: Observed,
 ): void {
   const living = new Map([...workloads, ...supervisors].map((pod) => [pod.metadata.uid, pod]));
   for (const key of written) if (!living.has(key.slice(0, key.indexOf("/")))) written.delete(key);
   for (const uid of missing) if (!living.has(uid)) missing.delete(uid);
-  for (const uid of images.keys()) if (!living.has(uid)) images.delete(uid);
-  for (const [uid, pod] of living) if (!images.has(uid)) images.set(uid, imagesOf(pod));
+  for (const uid of seen.keys()) if (!living.has(uid)) seen.delete(uid);
+  for (const [uid, pod] of living) if (!seen.has(uid)) seen.set(uid, actedOn(pod));
 }
 
 function errorOf({ reason, message }: Failure): OpenShellError {

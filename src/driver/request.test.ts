@@ -104,6 +104,13 @@ test.each([
   "org.systemd.property.Delegate",
   "org.criu.config",
   "bundle",
+  "cni.projectcalico.org/allowedSourcePrefixes",
+  "k8s.ovn.org/routing-namespaces",
+  "ovn.kubernetes.io/ip_address",
+  "net1.default.ovn.kubernetes.io/ip_address",
+  "devices.nri.io",
+  "mounts.noderesource.dev/container.agent",
+  "ulimits.nri.containerd.io/pod",
 ])("annotation %s is not a caller's to set: it changes how a node runs the Pod", (key) => {
   const platformConfig = { annotations: { [key]: "x", note: "harmless" } };
   const settings = testSettings({ allowed_pod_annotations: ["*"] });

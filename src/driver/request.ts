@@ -11,7 +11,7 @@ import {
 } from "../config/index.ts";
 import { mergeResources, publicNamePattern, type SandboxSpec, sandboxIdPattern } from "../manifests/index.ts";
 import type { compute } from "../wire/index.ts";
-import { actsOnNode } from "./admission-rules.ts";
+import { isOperators } from "./admission-rules.ts";
 import { type DriverConfig, parseDriverConfig } from "./driver-config.ts";
 
 const defaultUid = 10_001;
@@ -249,7 +249,7 @@ function allowedKeys(
 ): void {
   for (const key of Object.keys(given)) {
     if (reservedPrefixes.some((prefix) => key.startsWith(prefix))) continue;
-    if (setting === "allowed_pod_annotations" && actsOnNode(key)) {
+    if (setting === "allowed_pod_annotations" && isOperators(key)) {
       problems.add(`${field}.${key}`, "changes how a node runs the Pod; only workload_annotations may have it");
     } else if (!matchesKey(settings[setting], key)) {
       problems.add(
