@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { AgentSandbox, Pod, Resource } from "../kube/index.ts";
 import { annotations } from "../manifests/index.ts";
-import { FakeCluster } from "./_fake-cluster.ts";
+import { FakeCluster, refusal } from "./_fake-cluster.ts";
 import { testSandboxId } from "./_testing.ts";
 import { driverOn, ready } from "./_testing-driver.ts";
 
@@ -60,6 +60,21 @@ describe("a generation record that somebody damages while the sandbox runs", () 
       await expect(client.getSandbox(byId)).rejects.toMatchObject({ code: "not-found" });
     },
   );
+
+  test("before its Pods are released, ends them and says that they are gone", async () => {
+    const cluster = new FakeCluster();
+    const { client, during, quiet, reasons } = await driverOn(cluster, {});
+    cluster.beforeWrite = ({ resource }) => {
+      if (resource === "secrets") throw refusal(500, "InternalError", "etcd is away");
+    };
+    await during(client.createSandbox({ sandbox: asked }));
+    expect(cluster.all<Pod>("pods").length).toBe(2);
+    const body = { metadata: { annotations: { [annotations.generation]: null } } };
+    await cluster.patch(sandboxes, "sandboxes", "default--blue", { type: "merge", body });
+    await quiet();
+    expect(cluster.all<Pod>("pods")).toEqual([]);
+    expect(await reasons()).toEqual(["Stopped", "Stopped", "Stopped"]);
+  });
 
   test("while no gateway ran, leaves the Pods alone and says so, until it is stopped", async () => {
     const { stop, cluster, recordOf, rewrite } = await sandbox();

@@ -21,7 +21,7 @@ import { reasonClass } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 import { controllerRefusal } from "./refusal.ts";
 import { refusedForMs, replacementWindow, replaceSupervisor } from "./replacement.ts";
-import { changedLabels, missedObjects } from "./restore-labels.ts";
+import { changedLabels, missedObjects, missedPods } from "./restore-labels.ts";
 import { changedSince, unsealedViolation } from "./verify-pods.ts";
 
 const silentControllerMs = 10_000;
@@ -57,6 +57,8 @@ function planWithoutRecord(observed: Observed, { request }: PlanMemory): Plan {
   const { resource, record } = observed;
   if (resource === undefined || record?.ok !== false) return nothing;
   if (!record.wasReadable && request?.kind !== "stop") return nothing;
+  const missed = missedPods(observed);
+  if (missed.length > 0) return { actions: missed };
   const suspend: Action[] = isRunning(resource) ? [{ do: "suspend", record: undefined }] : [];
   return { actions: [...suspend, ...supervisorsToDelete(observed)] };
 }

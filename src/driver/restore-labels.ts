@@ -40,6 +40,13 @@ export function missedObjects(observed: Observed, record: GenerationRecord, gate
   });
 }
 
+/** The same without a record that says what the labels of a Pod were: those that it was last seen with. */
+export function missedPods({ workloads, supervisors, departed }: Observed): Restore[] {
+  return [...workloads, ...supervisors]
+    .filter(({ metadata }) => departed.has(metadata.uid))
+    .map(({ metadata }) => restore("workloadPod", metadata, ours(metadata.labels ?? {})));
+}
+
 /** Labels that somebody changed after we had verified them. Those of a Pod that is still gated are a matter of its admission. */
 export function changedLabels(observed: Observed, record: GenerationRecord, gatewayId: string): Restore[] {
   const { resource, cluster } = observed;
@@ -59,12 +66,15 @@ export function changedLabels(observed: Observed, record: GenerationRecord, gate
 }
 
 function expected(kind: Kind, record: GenerationRecord, gatewayId: string, pod?: Pod): Record<string, string> {
-  const all = Object.entries(labelsOf(kind, pairOf(record, gatewayId)));
   const generation = pod && generationOf(pod);
   return {
-    ...Object.fromEntries(all.filter(([key]) => key.startsWith("openshell.ai/"))),
+    ...ours(labelsOf(kind, pairOf(record, gatewayId))),
     ...(generation !== undefined && { [labels.pairId]: generation }),
   };
+}
+
+function ours(all: Readonly<Record<string, string>>): Record<string, string> {
+  return Object.fromEntries(Object.entries(all).filter(([key]) => key.startsWith("openshell.ai/")));
 }
 
 function restore(kind: Kind, { name, uid, namespace }: Restore["metadata"], wanted: Restore["labels"]): Restore {
