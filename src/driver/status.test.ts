@@ -184,6 +184,22 @@ describe("what is said about a sandbox", () => {
       expect(status === "True").toBe(reasonClass(reason) === "ok");
   });
 
+  test("what has no node yet is said to wait for what it waits for", () => {
+    const required = testRecord({}, testSettings({}, { pod_anti_affinity: "required" }));
+    const pod = (role: "workload" | "supervisor", change: object) => [testPod(role, required, change)];
+    const placed = { gated: false, node: "a", status: runningStatus };
+    const of = (settled: typeof record, workloads: Observed["workloads"], supervisors: Observed["supervisors"]) =>
+      conditionsOf(testObserved(settled, { workloads, supervisors }))[1]?.message;
+    expect(of(required, pod("workload", placed), [])).toBe("the supervisor Pod is being replaced");
+    expect(of(record, pod("workload", placed), pod("supervisor", {}))).toBe(
+      "the supervisor Pod is not released to the scheduler yet",
+    );
+    const status = unschedulable("0/2 nodes are available: 2 Insufficient cpu.");
+    expect(of(required, pod("workload", {}), pod("supervisor", { gated: false, status }))).toBe(
+      "no node fits the supervisor Pod: 0/2 nodes are available: 2 Insufficient cpu.",
+    );
+  });
+
   test("in required mode the supervisor waits for its workload's node", () => {
     const required = testRecord({}, testSettings({}, { pod_anti_affinity: "required" }));
     const observed = testObserved(required, {

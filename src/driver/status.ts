@@ -155,7 +155,8 @@ function admission(observed: Observed, record: GenerationRecord, workload?: Pod,
       ? not("ControllerSilent", "the Agent Sandbox controller has not made the Pod yet; is it running?")
       : not("CreatingPods", "the Pods are being made");
   }
-  if (isGated(workload)) {
+  // Whichever is released first was verified with its peer.
+  if (isGated(workload) && (supervisor === undefined || isGated(supervisor))) {
     return observed.cluster.fenceIsUp
       ? not("CreatingPods", "the Pods are being verified")
       : not("CreatingPods", "the namespace's NetworkPolicies are not in place yet");
@@ -178,11 +179,11 @@ function scheduling(workload: Pod, supervisor: Pod | undefined): Condition {
     const trouble = schedulingTrouble(role, pod);
     if (trouble !== undefined) return waiting("Scheduled", trouble.reason, trouble.message);
   }
-  if (supervisor === undefined || !isScheduled(supervisor)) {
-    return waiting("Scheduled", "WaitingForScheduler", "the supervisor Pod is released once its workload has a node");
-  }
-  if (!isScheduled(workload)) {
-    return waiting("Scheduled", "WaitingForScheduler", "the workload Pod is released once its supervisor has a node");
+  if (supervisor === undefined)
+    return waiting("Scheduled", "WaitingForScheduler", "the supervisor Pod is being replaced");
+  if (!isScheduled(supervisor) || !isScheduled(workload)) {
+    const role = isScheduled(workload) ? "supervisor" : "workload";
+    return waiting("Scheduled", "WaitingForScheduler", `the ${role} Pod is not released to the scheduler yet`);
   }
   const [one, other] = [workload.spec?.nodeName, supervisor.spec?.nodeName];
   return yes("Scheduled", "Scheduled", `workload on node ${one}, supervisor on node ${other}`);
