@@ -1,9 +1,9 @@
 import { create } from "@bufbuild/protobuf";
 import { type BackoffOptions, backoffMs, failuresAfter, sleep } from "../common/async.ts";
+import { cut, longestText, longestWord } from "../common/cut.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { type Client, type compute, openshell } from "../wire/index.ts";
-import { cut, longestText, longestWord } from "./cut.ts";
 import type { Sandboxes } from "./sandbox/sandboxes.ts";
 
 export interface DriverWatchOptions {

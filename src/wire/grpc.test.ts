@@ -13,9 +13,18 @@ import {
 
 type Service = typeof openshell.OpenShell;
 
+/** An error whose every word somebody else chose, in three bytes a character. */
+const many = "€".repeat(10_000);
+const wordy = new OpenShellError("not-found", many, {
+  reason: many,
+  metadata: { message: many },
+  violations: Array.from({ length: 20 }, () => ({ field: many, description: many })),
+});
+
 const implementation: Implementation<Service, string> = {
   health: async (_request, context) => ({ version: `seen by ${context.principal}` }),
   async getSandbox(request) {
+    if (request.name === "wordy") throw wordy;
     throw new OpenShellError("not-found", `sandbox ${request.name} not found`, {
       reason: "SandboxNotFound",
       violations: [{ field: "name", description: "no such sandbox" }],
@@ -268,4 +277,17 @@ it("carries bytes beside many calls of the same connection whose messages nobody
   await Promise.allSettled(deaf);
   own.close();
   second.forceShutdown();
+});
+
+it("says an error in bounded words, and the other calls of the connection go on", async () => {
+  const client = grpcClient(openshell.OpenShell, channel);
+  const leave = new AbortController();
+  const other = client.getGatewayInfo({}, { signal: leave.signal });
+  const refused = client.getSandbox({ name: "wordy" });
+  await expect(refused).rejects.toMatchObject({ code: "not-found", details: { reason: `${"€".repeat(255)}…` } });
+  const error = (await refused.catch((thrown: unknown) => thrown)) as OpenShellError;
+  expect(error.message).toHaveLength(2048);
+  expect(error.details.violations).toHaveLength(16);
+  leave.abort();
+  await expect(other).rejects.toMatchObject({ code: "cancelled" });
 });

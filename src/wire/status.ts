@@ -1,6 +1,7 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { anyPack, anyUnpack, DurationSchema } from "@bufbuild/protobuf/wkt";
 import { Metadata, type ServiceError, status as Status } from "@grpc/grpc-js";
+import { cut, longestText, longestWord } from "../common/cut.ts";
 import { type ErrorCode, OpenShellError, type OpenShellErrorOptions } from "../common/errors.ts";
 import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema, StatusSchema } from "./gen/rpc_pb.js";
 
@@ -29,6 +30,10 @@ const codes = new Map<number, ErrorCode>(Object.entries(numbers).map(([code, num
 const detailsTrailer = "grpc-status-details-bin";
 const errorDomain = "openshell.ai";
 
+/** Longest message of an error, in characters, and how many violations are told with it: it counts the others. */
+const longestMessage = 2048;
+const toldViolations = 16;
+
 /** gRPC's status code number of an error code. */
 export function statusNumber(code: ErrorCode): number {
   return numbers[code];
@@ -41,21 +46,26 @@ export function codeOfStatus(number: number): ErrorCode {
 
 /**
  * What gRPC sends for an error. The rich details repeat code and message exactly, since clients drop details that disagree.
- * The cause of an internal error stays here.
+ * The cause of an internal error stays here. Whatever the error quotes, it fits into trailers: Node ends a connection with all its calls at
+ * 64 KiB of them.
  */
 export function toServiceError(error: OpenShellError): { code: number; details: string; metadata: Metadata } {
   const metadata = new Metadata();
   const code = numbers[error.code];
+  const message = cut(error.message, longestMessage);
   const { violations, reason, retryAfterMs, metadata: info } = error.details;
   const details = [];
   if (violations !== undefined && violations.length > 0) {
-    details.push(
-      anyPack(BadRequestSchema, create(BadRequestSchema, { fieldViolations: violations.map((one) => ({ ...one })) })),
-    );
+    const fieldViolations = violations.slice(0, toldViolations).map(({ field, description }) => ({
+      field: cut(field, longestWord),
+      description: cut(description, longestWord),
+    }));
+    details.push(anyPack(BadRequestSchema, create(BadRequestSchema, { fieldViolations })));
   }
   if (reason !== undefined || info !== undefined) {
-    const message = create(ErrorInfoSchema, { reason: reason ?? "", domain: errorDomain, metadata: { ...info } });
-    details.push(anyPack(ErrorInfoSchema, message));
+    const told = Object.entries(info ?? {}).map(([key, value]) => [key, cut(value, longestText)]);
+    const given = { reason: cut(reason ?? "", longestWord), domain: errorDomain, metadata: Object.fromEntries(told) };
+    details.push(anyPack(ErrorInfoSchema, create(ErrorInfoSchema, given)));
   }
   if (retryAfterMs !== undefined) {
     const retryDelay = create(DurationSchema, {
@@ -65,10 +75,10 @@ export function toServiceError(error: OpenShellError): { code: number; details: 
     details.push(anyPack(RetryInfoSchema, create(RetryInfoSchema, { retryDelay })));
   }
   if (details.length > 0) {
-    const status = create(StatusSchema, { code, message: error.message, details });
+    const status = create(StatusSchema, { code, message, details });
     metadata.set(detailsTrailer, Buffer.from(toBinary(StatusSchema, status)));
   }
-  return { code, details: error.message, metadata };
+  return { code, details: message, metadata };
 }
 
 /** The OpenShellError a client sees for a gRPC failure. */

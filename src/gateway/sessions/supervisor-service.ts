@@ -1,8 +1,8 @@
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { cut, longestWord } from "../../common/cut.ts";
 import { OpenShellError } from "../../common/errors.ts";
 import type { Logger } from "../../common/log.ts";
 import type { CallContext, Implementation, openshell } from "../../wire/index.ts";
-import { cut, longestWord } from "../cut.ts";
 import type { BootstrapPrincipal, Principal, SandboxPrincipal } from "../identity/principal.ts";
 import type { SessionTokens } from "../identity/session-tokens.ts";
 import { exitFinalized, exitReported, isStarted, type Lifecycle } from "../sandbox/lifecycle.ts";

@@ -1,8 +1,8 @@
 import { create } from "@bufbuild/protobuf";
 import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { cut, longestText, longestWord } from "../../common/cut.ts";
 import type { boundary } from "../../wire/index.ts";
 import { boundary as wire } from "../../wire/index.ts";
-import { cut, longestText, longestWord } from "../cut.ts";
 import type { PhaseInput } from "../phase.ts";
 
 type MainProcess = Pick<
