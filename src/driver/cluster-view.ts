@@ -25,6 +25,7 @@ import { type ClusterFacts, hasNameOfPair, isGoing, type Observed, roleOf, sandb
 import { WriteOverlay } from "./overlay.ts";
 import { expectedPolicies } from "./policies.ts";
 import type { ReadRecord } from "./record.ts";
+import { RecordProgress } from "./record-progress.ts";
 import type { RecordSeal } from "./record-seal.ts";
 
 const bySandbox = "sandbox";
@@ -71,6 +72,7 @@ export class ClusterView {
   readonly #listenedTo = new WeakSet<object>();
   #api: AgentSandboxVersion | undefined;
   readonly #records = new WeakMap<object, ReadRecord>();
+  readonly #progress = new RecordProgress();
   readonly #complained = new Set<string>();
   /** UIDs of CRs whose record was read. */
   readonly #readable = new Set<string>();
@@ -221,7 +223,7 @@ export class ClusterView {
       sandboxId,
       api: this.api,
       resource,
-      record: resource && this.#recordOf(resource),
+      record: resource && this.#progress.judge(resource, this.#recordOf(resource)),
       workloads: role("workload"),
       supervisors: role("supervisor"),
       service,
@@ -409,6 +411,7 @@ export class ClusterView {
       else {
         this.overlay.gone(uid);
         this.#readable.delete(uid);
+        this.#progress.forget(uid);
       }
       if (id !== undefined && plural === pods.plural) this.#options.onPodGone(id, object as unknown as Live<Pod>);
       wake(object);

@@ -125,7 +125,7 @@ export class Executor {
       case "release":
         return await this.#refusable(`the release of the ${action.role} Pod`, () => this.#release(action, observed));
       case "record":
-        await this.#patchResource(observed, { metadata: this.#recordAnnotation(action.record) });
+        await this.#patchResource(observed, { metadata: this.#recordAnnotation(observed, action.record) });
         return undefined;
       case "suspend":
         await this.#suspend(action.record, observed);
@@ -249,7 +249,7 @@ export class Executor {
     if (resource === undefined || api === undefined) return undefined;
     const mode = runMode(api, true);
     if (!newTemplate) {
-      await this.#patchResource(observed, { metadata: this.#recordAnnotation(record), spec: mode });
+      await this.#patchResource(observed, { metadata: this.#recordAnnotation(observed, record), spec: mode });
       return undefined;
     }
     // A merge would keep what the former template had and this one has not.
@@ -266,7 +266,7 @@ export class Executor {
           {
             op: "add",
             path: `/metadata/annotations/${pointer(annotations.generation)}`,
-            value: this.#options.seal.write(record),
+            value: this.#recordOf(resource, record),
           },
         ],
       },
@@ -277,12 +277,16 @@ export class Executor {
 
   async #suspend(record: GenerationRecord | undefined, observed: Observed): Promise<void> {
     if (observed.api === undefined) return;
-    const metadata = record && this.#recordAnnotation(record);
+    const metadata = record && this.#recordAnnotation(observed, record);
     await this.#patchResource(observed, { ...(metadata && { metadata }), spec: runMode(observed.api, false) });
   }
 
-  #recordAnnotation(record: GenerationRecord): object {
-    return { annotations: { [annotations.generation]: this.#options.seal.write(record) } };
+  #recordAnnotation({ resource }: Observed, record: GenerationRecord): object {
+    return { annotations: { [annotations.generation]: this.#recordOf(resource, record) } };
+  }
+
+  #recordOf(resource: Observed["resource"], record: GenerationRecord): string {
+    return this.#options.seal.write({ ...record, resourceUid: resource?.metadata.uid });
   }
 
   async #patchResource(observed: Observed, body: object): Promise<void> {

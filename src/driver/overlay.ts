@@ -157,7 +157,7 @@ export class WriteOverlay {
 }
 
 /** Resource versions of one resource are numbers that grow (KEP-5504 makes this part of the API). */
-function isNewer(left: Live<KubeObject>, right: Live<KubeObject>): boolean {
+export function isNewer(left: Live<KubeObject>, right: Live<KubeObject>): boolean {
   const [a, b] = [left.metadata.resourceVersion, right.metadata.resourceVersion];
   return areNumbers(a, b) ? BigInt(a) > BigInt(b) : a !== b;
 }

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { annotations } from "../manifests/index.ts";
-import { testGatewayId, testRecord, testSettings, testSpec } from "./_testing.ts";
+import { testGatewayId, testNow, testRecord, testSettings, testSpec } from "./_testing.ts";
 import { masterKidOf } from "./identity.ts";
 import { type GenerationRecord, maxRecordBytes, writeRecord } from "./record.ts";
 import { RecordSeal } from "./record-seal.ts";
@@ -16,8 +16,15 @@ const recordIn = (workspace: string, change: Partial<GenerationRecord> = {}) =>
     { masterKid: masterKidOf(masterSecret), sandbox: testSpec({ workspace }), ...change },
     testSettings({ namespace: workspace }),
   );
-const on = (text: string, place: { readonly namespace?: string; readonly name?: string } = {}) => ({
-  metadata: { namespace: "team-a", name: "team-a--blue", ...place, annotations: { [annotations.generation]: text } },
+const made = { uid: "cr-uid", generation: 1, creationTimestamp: testNow.toISOString() };
+const on = (text: string, metadata: Partial<typeof made> & { namespace?: string; name?: string } = {}) => ({
+  metadata: {
+    ...made,
+    namespace: "team-a",
+    name: "team-a--blue",
+    ...metadata,
+    annotations: { [annotations.generation]: text },
+  },
 });
 
 describe("a sealed generation record", () => {
@@ -31,6 +38,13 @@ describe("a sealed generation record", () => {
         expect(seal.read(on(seal.write(record)))).toEqual({ ok: true, record });
       }),
     );
+  });
+
+  test("counts wherever its Sandbox has come to when it names it, or is of a gateway before that", () => {
+    const later = { generation: 7, creationTimestamp: "2026-11-01T00:00:00Z" };
+    for (const change of [{ resourceUid: "cr-uid" }, { bindsUids: undefined }]) {
+      expect(seal.read(on(seal.write(recordIn("team-a", change)), later)).ok).toBe(true);
+    }
   });
 
   test("is none once any one character of it is another", () => {
@@ -82,6 +96,17 @@ describe("a sealed generation record", () => {
       "of the time of another master secret",
       on(sealOf({ masterSecret: new Uint8Array(32) }).write(recordIn("team-a", { masterKid: "0".repeat(16) }))),
       /was sealed under master secret 0{16}, and the gateway has [0-9a-f]{16}; put that one back/,
+    ],
+    [
+      "of another Sandbox of that name",
+      on(seal.write(recordIn("team-a", { resourceUid: "former" }))),
+      /it is of another Sandbox of that name/,
+    ],
+    ["that a Sandbox was made with, once that was changed", on(text, { generation: 2 }), /when this one was made/],
+    [
+      "that a Sandbox was made with, on one of another time",
+      on(text, { creationTimestamp: "2026-12-01T12:06:00Z" }),
+      /it is of another Sandbox of that name/,
     ],
   ])("%s is a problem in words", (_what, resource, problem) => {
     expect(seal.read(resource)).toMatchObject({ ok: false, problem: expect.stringMatching(problem) });

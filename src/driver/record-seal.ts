@@ -15,6 +15,9 @@ interface Carrier {
   readonly metadata: {
     readonly name: string;
     readonly namespace?: string;
+    readonly uid?: string;
+    readonly generation?: number;
+    readonly creationTimestamp?: string;
     readonly annotations?: Record<string, string>;
   };
 }
@@ -40,7 +43,7 @@ export class RecordSeal {
     this.#namespacesOf = namespacesOf;
   }
 
-  /** The annotation's text for the CR that the record describes. @throws invalid-argument as `writeRecord` */
+  /** The annotation's text for the CR that the record describes, and for no other of its name where its UID is known. @throws invalid-argument as `writeRecord` */
   write(record: GenerationRecord): string {
     const text = writeRecord(record);
     return `{"seal":"${this.#macOf(placeOf(record), text).toString("hex")}",${text.slice(1)}`;
@@ -68,7 +71,11 @@ export class RecordSeal {
     if (!this.#namespacesOf(workspace).includes(namespace)) {
       return `workspace "${workspace}" is not in namespace "${namespace}"`;
     }
-    if (timingSafeEqual(this.#macOf(place, `{${text.slice(head.length)}`), Buffer.from(seal, "hex"))) return undefined;
+    if (timingSafeEqual(this.#macOf(place, `{${text.slice(head.length)}`), Buffer.from(seal, "hex"))) {
+      return isBoundTo(metadata, record)
+        ? undefined
+        : "it is of another Sandbox of that name, or of the time when this one was made";
+    }
     return record.masterKid === this.#masterKid
       ? "somebody else wrote or changed it"
       : `it says that it was sealed under master secret ${record.masterKid}, and the gateway has ${this.#masterKid}; put that one back if it was replaced`;
@@ -77,6 +84,23 @@ export class RecordSeal {
   #macOf({ namespace, name }: { readonly namespace: string; readonly name: string }, text: string): Buffer {
     return createHmac("sha256", this.#key).update(`${namespace}\0${name}\0${text}`).digest();
   }
+}
+
+/** A request to make a CR is answered by then, whatever becomes of it. */
+const longestCreationMs = 5 * 60_000;
+
+/**
+ * The record that a CR is made with cannot name its UID. It counts on a CR that the API server made at that time, and whose spec nobody has
+ * changed since: the same patch that first lets a CR run names it.
+ */
+function isBoundTo(
+  { uid, generation = 1, creationTimestamp }: Carrier["metadata"],
+  { resourceUid, bindsUids, startedAt }: GenerationRecord,
+): boolean {
+  if (resourceUid !== undefined) return resourceUid === uid;
+  if (bindsUids === undefined) return true;
+  const lateMs = Math.abs(Date.parse(creationTimestamp ?? "") - Date.parse(startedAt));
+  return generation === 1 && lateMs < longestCreationMs;
 }
 
 function placeOf({ settings, sandbox }: GenerationRecord): { readonly namespace: string; readonly name: string } {

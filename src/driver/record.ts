@@ -42,7 +42,9 @@ export interface GenerationRecord {
   /** When supervisors of this generation were replaced, RFC 3339, oldest first; those of the last hour. */
   readonly replacedAt?: readonly string[] | undefined;
   readonly failure?: Failure | undefined;
-  /** What is said of its Pods' releases is bound to their UIDs by a seal. Absent: it began under a gateway that sealed none. */
+  /** Of the CR that carries the record; absent only in the one that a CR is made with. */
+  readonly resourceUid?: string | undefined;
+  /** The record and its Pods' releases are bound to UIDs. Absent: it began under a gateway that bound neither. */
   readonly bindsUids?: true | undefined;
 }
 
@@ -114,6 +116,7 @@ const recordSchema = z.object({
       message: z.string(),
     })
     .optional(),
+  resourceUid: z.string().optional(),
   bindsUids: z.literal(true).optional(),
 });
 

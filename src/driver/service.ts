@@ -165,8 +165,11 @@ export function computeDriver({
       const { known, ...observed } = require(request);
       // One that is said to have failed is over, though its record may say so only in a moment.
       const isOver = conditionsOf(observed).some(({ reason }) => reasonClass(reason) === "failed");
-      if (known.intent === "running" && !isOver) return { runtimeIdentity: identityOf(known) };
       const id = generationIdFor(known.sandbox.id, request.generationId);
+      // One that runs is gone on with where the caller asked for it, now or before; any other was put there by somebody else.
+      const { expectedRuntimeIdentity: expected } = request;
+      const isAsked = id === known.generation.id || expected === "" || expected === identityOf(known);
+      if (known.intent === "running" && !isOver && isAsked) return { runtimeIdentity: identityOf(known) };
       // A retry of a start that failed after the CR ran is a new generation all the same: Secrets and Pods of an id are made once.
       const generationId = id === known.generation.id ? generationIdFor(known.sandbox.id, "") : id;
       checkStillAllowed(known.sandbox, options.settings);
