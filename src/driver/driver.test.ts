@@ -258,6 +258,41 @@ describe("refusals", () => {
     expect(["sandboxes", "pods", "services", "secrets"].flatMap((kind) => cluster.all(kind))).toEqual([]);
   });
 
+  test.each([
+    [500, "InternalError", 'failed calling webhook "w.example.com": connect: connection refused'],
+    [403, "Forbidden", 'is forbidden: User "system:serviceaccount:a:b" cannot create resource in API group ""'],
+  ])("with %i that are over in a moment are nobody's answer, and no end", async (code, reason, message) => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    const refused = new Set<string>();
+    cluster.beforeWrite = ({ verb, resource }) => {
+      if (resource === "leases" || refused.has(`${verb} ${resource}`)) return;
+      refused.add(`${verb} ${resource}`);
+      throw refusal(code, reason, message);
+    };
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    expect(await reasonsOf(client)).toEqual(ready);
+    expect([...refused].sort()).toEqual([
+      "create pods",
+      "create sandboxes",
+      "create secrets",
+      "create services",
+      "patch pods",
+      "patch sandboxes",
+    ]);
+  });
+
+  test("for want of a right are told within seconds", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    refuse("pods", 'pods is forbidden: User "system:serviceaccount:a:b" cannot create resource "pods"')(cluster);
+    const begin = performance.now();
+    await expect(during(cluster, driver, client.createSandbox({ sandbox: asked }))).rejects.toMatchObject({
+      details: { reason: "PermissionDenied" },
+    });
+    expect(performance.now() - begin).toBeLessThan(5_000);
+  });
+
   test("of a Sandbox that was never made nothing is remembered", async () => {
     const forget = vi.spyOn(ClusterView.prototype, "forget");
     onTestFinished(() => forget.mockRestore());

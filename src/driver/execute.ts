@@ -37,7 +37,7 @@ import type { Observed } from "./observed.ts";
 import type { WriteOverlay } from "./overlay.ts";
 import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
 import type { RecordSeal } from "./record-seal.ts";
-import { writeFailure } from "./refusal.ts";
+import { insisting, writeFailure } from "./refusal.ts";
 import { SecretWriter } from "./secret-writer.ts";
 import { violationFailure, violationsOf } from "./verify-pods.ts";
 
@@ -69,7 +69,7 @@ export class Executor {
     const manifest = manifestOf(
       (scope) => new SandboxResource(scope, "sandbox", { pair, api, running: false, record: text }),
     );
-    await this.#create(sandboxes(api), record, manifest);
+    await insisting(() => this.#create(sandboxes(api), record, manifest));
   }
 
   /** Background deletion: what the CR owns goes after it. */
@@ -354,7 +354,7 @@ export class Executor {
   /** A refusal by admission, quota or RBAC is a failure; anything else may pass and is tried again. */
   async #refusable(what: string, write: () => Promise<Failure | undefined>): Promise<Failure | undefined> {
     try {
-      return await write();
+      return await insisting(write);
     } catch (error) {
       const failure = writeFailure(what, error);
       if (failure === undefined) throw error;

@@ -380,6 +380,23 @@ describe("what ends a generation", () => {
     expect(planOf(observed).actions[0]).toMatchObject({ do: "suspend", record: { failure: { reason } } });
   });
 
+  test.each([
+    'failed calling webhook "w.example.com": connect: connection refused',
+    'pods is forbidden: User "system:serviceaccount:a:b" cannot create resource "pods" in API group ""',
+  ])("a refusal that may be over in a moment, once it lasts: %s", (message) => {
+    const ready = { type: "Ready", status: "False", reason: "ReconcilerError", message, lastTransitionTime: "" };
+    const planAfter = (ms: number) =>
+      planOf(
+        testObserved(record, {
+          resource: testResource(record, true, { conditions: [ready] }),
+          supervisors: [testPod("supervisor", record)],
+          now: new Date(testNow.getTime() + ms),
+        }),
+      );
+    expect(planAfter(1_000)).toMatchObject({ actions: [], againAfterMs: 3_000 });
+    expect(planAfter(4_000).actions[0]).toMatchObject({ do: "suspend", record: { intent: "failed" } });
+  });
+
   test("a stale error of the controller does not", () => {
     const ready = {
       type: "Ready",

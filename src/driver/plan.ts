@@ -173,12 +173,9 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   if (timeout.failure !== undefined) return fail(timeout.failure);
 
   if (workload === undefined) {
-    const refused = controllerRefusal(observed);
-    if (refused !== undefined) return fail(refused);
-    return {
-      actions: pointService(observed, record),
-      againAfterMs: Math.min(timeout.leftMs ?? silentControllerMs, silentControllerMs),
-    };
+    const refused = controllerRefusal(observed, record);
+    if (refused.failure !== undefined) return fail(refused.failure);
+    return { actions: pointService(observed, record), ...again(timeout.leftMs, refused.leftMs, silentControllerMs) };
   }
   if (isEnding(workload, cluster)) return { actions: [], ...again(timeout.leftMs) };
   const evicted = [workload, supervisor].filter(

@@ -1,8 +1,9 @@
+import { retry } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { kubeStatusOf, type Refusal, refusalOf } from "../kube/index.ts";
 import type { Observed } from "./observed.ts";
 import type { Reason } from "./reasons.ts";
-import type { Failure } from "./record.ts";
+import type { Failure, GenerationRecord } from "./record.ts";
 
 const reasonsOfRefusals: Readonly<Record<string, Reason>> = {
   quota: "QuotaExceeded",
@@ -13,6 +14,7 @@ const reasonsOfRefusals: Readonly<Record<string, Reason>> = {
   "service-account": "ServiceAccountNotFound",
   "admission-policy": "AdmissionRefused",
   webhook: "AdmissionRefused",
+  "webhook-unreachable": "AdmissionRefused",
   "namespace-terminating": "NamespaceTerminating",
   permission: "PermissionDenied",
   invalid: "InvalidPod",
@@ -39,6 +41,26 @@ export function isRefusal({ reason }: Failure): boolean {
 /** What the executor itself finds wrong with an answer. */
 const ownReasons = ["NameTaken", "SecretNameTaken", "AdmissionViolation"] as const satisfies readonly Reason[];
 
+/**
+ * What may be over in a moment: a webhook's Pods that are being replaced, and an API server that has just begun and does not know the
+ * rights in the cluster yet. It counts when it lasts.
+ */
+const isMomentary = (text: string): boolean => /^(webhook-unreachable|permission)$/.test(refusalOf(text)?.kind ?? "");
+
+/** The last of four tries is made 3.3 s after the first at the latest, since callers are to hear of a refusal within seconds. */
+const tries = { attempts: 4, initialMs: 250, factor: 3 };
+/** For a webhook that takes its time to fail. */
+const longestTriesMs = 2_000;
+const controllerTriesMs = 4_000;
+
+/** Repeats a write as long as its refusal may be over in a moment. */
+export async function insisting<T>(write: () => Promise<T>): Promise<T> {
+  const begin = performance.now();
+  const retryable = (error: unknown) =>
+    isMomentary(kubeStatusOf(error)?.message ?? "") && performance.now() - begin < longestTriesMs;
+  return await retry(write, { ...tries, retryable });
+}
+
 /** What a write of ours was refused with, as a failure; undefined when the error may pass. */
 export function writeFailure(what: string, error: unknown): Failure | undefined {
   if (error instanceof OpenShellError && ownReasons.some((reason) => reason === error.details.reason)) {
@@ -54,18 +76,29 @@ export function writeFailure(what: string, error: unknown): Failure | undefined 
   return undefined;
 }
 
-/** The controller says on the CR what the API server answered when it made the Pod. */
-export function controllerError({ resource }: Observed): string | undefined {
+function errorCondition({ resource }: Observed) {
   const ready = resource?.status?.conditions?.find(({ type }) => type === "Ready");
   const isCurrent =
     ready?.observedGeneration === undefined || ready.observedGeneration === resource?.metadata.generation;
-  return ready?.reason === "ReconcilerError" && isCurrent ? ready.message : undefined;
+  return ready?.reason === "ReconcilerError" && isCurrent ? ready : undefined;
 }
 
-/** A refusal of the workload Pod that will not pass by itself. */
-export function controllerRefusal(observed: Observed): Failure | undefined {
-  const text = controllerError(observed);
-  return text === undefined ? undefined : refusalFailure("the workload Pod", text);
+/** The controller says on the CR what the API server answered when it made the Pod. */
+export function controllerError(observed: Observed): string | undefined {
+  return errorCondition(observed)?.message;
+}
+
+/** A refusal of the workload Pod that will not pass by itself, or how long it may still do so: the controller tries again, too. */
+export function controllerRefusal(
+  observed: Observed,
+  { startedAt }: GenerationRecord,
+): { readonly failure?: Failure; readonly leftMs?: number } {
+  const { message = "", lastTransitionTime = "" } = errorCondition(observed) ?? {};
+  const failure = refusalFailure("the workload Pod", message);
+  if (failure === undefined) return {};
+  const since = Math.max(Date.parse(startedAt), Date.parse(lastTransitionTime) || 0);
+  const leftMs = isMomentary(message) ? since + controllerTriesMs - observed.now.getTime() : 0;
+  return leftMs > 0 ? { leftMs } : { failure };
 }
 
 function refused(what: string, reason: Reason, message: string): Failure {

@@ -18,6 +18,10 @@ const texts: [RefusalKind, string][] = [
   ["admission-policy", "pods \"v\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"],
   ["webhook", 'admission webhook "deny.example.com" denied the request: no'],
   [
+    "webhook-unreachable",
+    'Internal error occurred: failed calling webhook "w.example.com": failed to call webhook: connect: connection refused',
+  ],
+  [
     "namespace-terminating",
     'pods "x" is forbidden: unable to create new content in namespace a because it is being terminated',
   ],

@@ -8,6 +8,7 @@ export type RefusalKind =
   | "service-account"
   | "admission-policy"
   | "webhook"
+  | "webhook-unreachable"
   | "namespace-terminating"
   | "foreign-object"
   | "permission"
@@ -29,7 +30,8 @@ const marks: readonly (readonly [RefusalKind, RegExp])[] = [
   ["service-account", /error looking up service account/],
   ["limit-range", /(maximum|minimum) \S+ usage per|(memory|cpu|ephemeral-storage) max limit to request ratio/],
   ["admission-policy", /ValidatingAdmissionPolicy '|MutatingAdmissionPolicy '/],
-  ["webhook", /admission webhook "|failed calling webhook/],
+  ["webhook", /admission webhook "/],
+  ["webhook-unreachable", /failed calling webhook/],
   ["foreign-object", /is owned by \S+ \(UID: |cannot adopt unowned/],
   ["permission", /User "[^"]*" cannot /],
   ["invalid", / is invalid: /],
