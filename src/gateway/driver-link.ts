@@ -86,7 +86,9 @@ export class DriverLink {
     const { driver, version, sandboxes, exits, signal } = this.#options;
     await driver.start(signal);
     this.#capabilities = await handshake(this.client, version);
-    for (const record of sandboxes.all()) {
+    for (const id of Array.from(sandboxes.all(), (one) => one.id)) {
+      const record = sandboxes.byId(id);
+      if (record === undefined) continue;
       this.convergence.kick(record);
       exits.review(record);
     }

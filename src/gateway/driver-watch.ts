@@ -81,13 +81,14 @@ export class DriverWatch {
 
   async #compare(signal: AbortSignal): Promise<void> {
     const { sandboxes, driver } = this.#options;
-    const believed = sandboxes
-      .all()
-      .filter(({ lifecycle: { applied } }) => applied.state !== "absent" || applied.deleting);
+    const believed: string[] = [];
+    for (const { id, lifecycle } of sandboxes.all()) {
+      if (lifecycle.applied.state !== "absent" || lifecycle.applied.deleting) believed.push(id);
+    }
     const { sandboxes: listed } = await driver.listSandboxes({}, { signal, timeoutMs: 60_000 });
     const present = new Set(listed.map(({ id }) => id));
     for (const sandbox of listed) this.#observe(sandbox);
-    const absent = believed.map(({ id }) => id).filter((id) => !present.has(id));
+    const absent = believed.filter((id) => !present.has(id));
     const undecided = await this.#decide(absent, signal);
     this.#synced = true;
     await this.#decideLater(undecided, signal);

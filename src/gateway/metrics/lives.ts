@@ -32,7 +32,7 @@ export class Lives {
    * @param known sandboxes from before this process; what became of them is not counted again
    * @param now in milliseconds; @default performance.now
    */
-  constructor(known: readonly SandboxRecord[], now = () => performance.now()) {
+  constructor(known: Iterable<SandboxRecord>, now = () => performance.now()) {
     this.#now = now;
     for (const { id, object } of known) this.#lives.set(id, { phase: phaseOf(object), rise: undefined });
   }

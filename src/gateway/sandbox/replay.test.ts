@@ -46,10 +46,11 @@ describe("a repeated mutation", () => {
     const call = { method: createMethod, principal: anonymousUser, signal: stop.signal };
     const wanted = create(createMethod.input, { requestId: "r", workspaceScope: inDefault, spec: {} });
     const first = service(store, driver, stop.signal).createSandbox(wanted, call as never);
-    const [made] = await vi.waitUntil(() => (store.sandboxes.all().length > 0 ? store.sandboxes.all() : undefined));
+    const all = () => [...store.sandboxes.list(undefined)];
+    const made = await vi.waitUntil(() => all()[0]);
     const { sandbox } = await service(store, driver, stop.signal).createSandbox(wanted, call as never);
-    expect(sandbox?.metadata?.id).toBe(made?.id);
-    expect(store.sandboxes.all()).toHaveLength(1);
+    expect(sandbox?.metadata?.id).toBe(made.id);
+    expect(all()).toHaveLength(1);
     stop.abort();
     await first;
   });

@@ -35,7 +35,7 @@ export class Sandboxes {
     this.#store = options.store;
     this.#classify = options.classify;
     this.#now = options.now ?? Date.now;
-    for (const { id, object } of this.#store.sandboxes.all()) {
+    for (const { id, object } of this.all()) {
       // A workload that served before this process began is frozen until its supervisor reconnects here.
       if (object.status?.phase === openshell.SandboxPhase.READY) this.#sessions.set(id, supervisorLost);
     }
@@ -71,8 +71,9 @@ export class Sandboxes {
     return this.#store.isOpen ? this.#store.sandboxes.byId(id) : undefined;
   }
 
-  all(): SandboxRecord[] {
-    return this.#store.sandboxes.all();
+  /** Every sandbox, one by one; nothing is to be changed in between. */
+  all(): Iterable<SandboxRecord> {
+    return this.#store.sandboxes.list(undefined);
   }
 
   session(id: string): SessionView {

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { clone, create } from "@bufbuild/protobuf";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { OpenShellError } from "../../common/errors.ts";
 import { type Client, type compute, type Implementation, openshell } from "../../wire/index.ts";
@@ -158,7 +158,7 @@ function newSandbox(
   now: () => number = Date.now,
 ): openshell.Sandbox {
   const { NEVER, UNSPECIFIED } = openshell.SandboxRestartPolicy;
-  const spec = clone(openshell.SandboxSpecSchema, request.spec ?? create(openshell.SandboxSpecSchema));
+  const spec = knownOf(request.spec ?? create(openshell.SandboxSpecSchema));
   if (spec.restartPolicy === UNSPECIFIED) spec.restartPolicy = NEVER;
   const { labels, annotations } = request;
   const createdTime = timestampFromMs(now());
@@ -168,28 +168,33 @@ function newSandbox(
   });
 }
 
-/** One page; rows that the selector drops do not count, so a page is full unless it is the last. */
+/** A copy without the fields that this release does not know: no limit holds for them, and nothing would come of them. */
+function knownOf(spec: openshell.SandboxSpec): openshell.SandboxSpec {
+  const { SandboxSpecSchema } = openshell;
+  return fromBinary(SandboxSpecSchema, toBinary(SandboxSpecSchema, spec, { writeUnknownFields: false }));
+}
+
+/** What the sandboxes of a page may take together, in bytes: half of what a message may. */
+const pageBytes = 4 * 1024 * 1024;
+
+/** One page. What the selector drops does not count, so a page is full, of sandboxes or of bytes, unless it is the last. */
 function page(store: Store, workspace: string | undefined, request: openshell.ListSandboxesRequest) {
   const size = pageSize(request.pageSize);
   const matches = parseSelector(request.labelSelector);
   const list = ["sandboxes", workspace ?? "*", request.labelSelector];
   const position = positionOf(list, request.pageToken);
-  let after = position === undefined ? undefined : { workspace: position[0] ?? "", name: position[1] ?? "" };
+  const after = position === undefined ? undefined : { workspace: position[0] ?? "", name: position[1] ?? "" };
   const found: SandboxRecord[] = [];
-  for (;;) {
-    const rows = store.sandboxes.page(workspace, after, size);
-    for (const row of rows) {
-      if (!matches(row.object.metadata?.labels ?? {})) continue;
-      if (found.length === size) {
-        const last = found[size - 1] as SandboxRecord;
-        return {
-          sandboxes: found.map(({ object }) => object),
-          nextPageToken: pageToken(list, [last.workspace, last.name]),
-        };
-      }
-      found.push(row);
+  let held = 0;
+  for (const one of store.sandboxes.list(workspace, after)) {
+    if (!matches(one.object.metadata?.labels ?? {})) continue;
+    const last = found.at(-1);
+    held += one.bytes;
+    if (last !== undefined && (found.length === size || held > pageBytes)) {
+      const nextPageToken = pageToken(list, [last.workspace, last.name]);
+      return { sandboxes: found.map(({ object }) => object), nextPageToken };
     }
-    after = rows[rows.length - 1];
-    if (rows.length < size) return { sandboxes: found.map(({ object }) => object), nextPageToken: "" };
+    found.push(one);
   }
+  return { sandboxes: found.map(({ object }) => object), nextPageToken: "" };
 }

@@ -17,6 +17,12 @@ export interface SandboxRecord {
   readonly lifecycle: Lifecycle;
 }
 
+/** A sandbox of a list. */
+export interface ListedSandbox extends SandboxRecord {
+  /** Bytes that the object takes. */
+  readonly bytes: number;
+}
+
 /** Where a list goes on: after this workspace and name. */
 export interface ListPosition {
   readonly workspace: string;
@@ -32,8 +38,8 @@ export class SandboxTable {
   readonly #insert: StatementSync;
   readonly #update: StatementSync;
   readonly #delete: StatementSync;
-  readonly #pageOfOne: StatementSync;
-  readonly #pageOfAll: StatementSync;
+  readonly #listOfOne: StatementSync;
+  readonly #listOfAll: StatementSync;
 
   constructor(database: DatabaseSync) {
     this.#database = database;
@@ -45,11 +51,9 @@ export class SandboxTable {
       "UPDATE sandboxes SET resource_version = ?, object = ?, lifecycle = ? WHERE id = ? AND resource_version = ?",
     );
     this.#delete = database.prepare("DELETE FROM sandboxes WHERE id = ?");
-    this.#pageOfOne = database.prepare(
-      "SELECT * FROM sandboxes WHERE workspace = ? AND name > ? ORDER BY name LIMIT ?",
-    );
-    this.#pageOfAll = database.prepare(
-      "SELECT * FROM sandboxes WHERE (workspace, name) > (?, ?) ORDER BY workspace, name LIMIT ?",
+    this.#listOfOne = database.prepare("SELECT * FROM sandboxes WHERE workspace = ? AND name > ? ORDER BY name");
+    this.#listOfAll = database.prepare(
+      "SELECT * FROM sandboxes WHERE (workspace, name) > (?, ?) ORDER BY workspace, name",
     );
   }
 
@@ -113,18 +117,16 @@ export class SandboxTable {
     return Number(this.#delete.run(id).changes) > 0;
   }
 
-  /** Up to `limit` sandboxes in order of workspace and name; `workspace` undefined is all of them. */
-  page(workspace: string | undefined, after: ListPosition | undefined, limit: number): SandboxRecord[] {
+  /**
+   * Sandboxes in order of workspace and name; `workspace` undefined is all of them. Each is read when it is asked for, so that no more is
+   * held than somebody wants; nothing is to be written in between.
+   */
+  *list(workspace: string | undefined, after?: ListPosition): Generator<ListedSandbox, void, undefined> {
     const rows =
       workspace === undefined
-        ? this.#pageOfAll.all(after?.workspace ?? "", after?.name ?? "", limit)
-        : this.#pageOfOne.all(workspace, after?.name ?? "", limit);
-    return rows.map((row) => recordOf(row) as SandboxRecord);
-  }
-
-  /** Every sandbox; for start-up and resynchronization. */
-  all(): SandboxRecord[] {
-    return this.page(undefined, undefined, -1);
+        ? this.#listOfAll.iterate(after?.workspace ?? "", after?.name ?? "")
+        : this.#listOfOne.iterate(workspace, after?.name ?? "");
+    for (const row of rows) yield { ...(recordOf(row) as SandboxRecord), bytes: (row.object as Uint8Array).length };
   }
 }
 
