@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import packageJson from "../../package.json" with { type: "json" };
 import { run } from "./program.ts";
 
 // gRPC's library names an IP address as TLS server name, which Node.js remarks on; standard error belongs to the command.
@@ -23,9 +23,6 @@ process.stderr.on("error", (error: NodeJS.ErrnoException) => {
   if (error.code !== "EPIPE" && error.code !== "EIO") throw error;
 });
 
-const { version } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as {
-  version: string;
-};
 const code = await run(
   process.argv.slice(2),
   {
@@ -35,7 +32,7 @@ const code = await run(
     env: process.env,
     signal: interrupted.signal,
   },
-  version,
+  packageJson.version,
 );
 // Standard input may still be open for reading: nothing waits for it any more.
 process.stdout.write("", () => process.exit(code));

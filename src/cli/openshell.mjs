@@ -6,6 +6,7 @@ import module from "node:module";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { setFlagsFromString } from "node:v8";
+import { wholeProgram } from "./_whole.mjs";
 
 const oldestMajor = 24;
 const main = fileURLToPath(new URL("main.ts", import.meta.url));
@@ -21,7 +22,7 @@ if (!existsSync(own)) {
   module.enableCompileCache(join(modules, ".cache", "node"));
   // As src/common/small-young-generation.ts has it: copies are bytes, and loading alone makes the young generation grow.
   setFlagsFromString("--semi-space-growth-factor=1");
-  await import("./main.ts");
+  await import((await wholeProgram(join(modules, ".cache", "openshell-cli"))) ?? "./main.ts");
 } else {
   const child = spawn(own, [fileURLToPath(import.meta.url), ...process.argv.slice(2)], { stdio: "inherit" });
   // The child is in the same group and hears the terminal itself; this one only waits for it.
