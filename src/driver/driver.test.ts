@@ -646,6 +646,30 @@ describe("what the gateway asks", () => {
     });
   });
 
+  test("GPUs are counted as nodes write their number, by one list", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    const place = (name: string, count: string) =>
+      cluster.place("nodes", {
+        metadata: { name },
+        status: { allocatable: { "nvidia.com/gpu": count } },
+      } as KubeObject & {
+        metadata: { name: string };
+      });
+    place("a", "1");
+    place("b", "1k");
+    const wanting = (count: number) => ({
+      sandbox: { ...asked, spec: { template: {}, resourceRequirements: { gpu: { count } } } },
+    });
+    await expect(client.validateSandboxCreate(wanting(1001))).rejects.toMatchObject({
+      message: "no node has 1001 nvidia.com/gpu; the most that one node has is 1000",
+    });
+    cluster.calls.length = 0;
+    await during(cluster, driver, client.createSandbox(wanting(1000)));
+    expect(await reasonsOf(client)).toEqual(ready);
+    expect(cluster.calls.filter(({ verb, resource }) => verb === "list" && resource === "nodes").length).toBe(1);
+  });
+
   test("a watch is a snapshot and then every change, until the sandbox is gone", async () => {
     const cluster = new FakeCluster();
     const { client, driver } = await driverOn(cluster);

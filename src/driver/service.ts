@@ -1,4 +1,5 @@
 import { OpenShellError } from "../common/errors.ts";
+import { parseQuantity } from "../config/index.ts";
 import { agentSandboxGroup, agentSandboxVersions, nodes } from "../kube/index.ts";
 import { type GatewayFacts, generationSettings, type SandboxSpec, sandboxResourceName } from "../manifests/index.ts";
 import type { compute, Implementation } from "../wire/index.ts";
@@ -125,7 +126,7 @@ export function computeDriver({
     },
 
     async validateSandboxCreate({ sandbox }) {
-      await checkedSpec(sandbox, options, running());
+      await checkGpus(checkedSpec(sandbox, options, running()), running());
       return {};
     },
 
@@ -144,15 +145,16 @@ export function computeDriver({
     async createSandbox({ sandbox }) {
       requireLead();
       const { view, executor, reconciler, workspaces } = running();
-      const first = await checkedSpec(sandbox, options, running());
+      const first = checkedSpec(sandbox, options, running());
       const existing = view.observe(first.id);
       if (existing.record?.ok === true && !isGoing(existing))
         return { runtimeIdentity: identityOf(existing.record.record) };
       const api = view.api;
       if (api === undefined) throw noAgentSandboxApi();
+      await checkGpus(first, running());
       const namespace = await workspaces.ensure(first.workspace);
       // What is known of a namespace only now that it is there.
-      const spec = await checkedSpec(sandbox, options, running());
+      const spec = checkedSpec(sandbox, options, running());
       const id = generationIdFor(spec.id, "");
       const record = newRecord(spec, namespace, { id, session: 1, seeded: false });
       const created = await reconciler.create(record, () => executor.createResource(record, api));
@@ -237,18 +239,17 @@ export function computeDriver({
   };
 }
 
-/** Everything that can be said before anything is made. */
-async function checkedSpec(
+/** Everything that can be said before anything is made, and without a read. */
+function checkedSpec(
   sandbox: compute.DriverSandbox | undefined,
   options: DriverOptions,
   running: Running,
-): Promise<SandboxSpec> {
+): SandboxSpec {
   if (sandbox === undefined) throw new OpenShellError("invalid-argument", "sandbox is missing");
   const spec = sandboxSpecOf(sandbox, options.settings, running.workspaces.factsOf(sandbox.workspace));
   running.workspaces.check(spec.workspace);
   if (running.view.api === undefined) throw noAgentSandboxApi();
   checkClasses(spec, options, running);
-  await checkGpus(spec, running);
   return spec;
 }
 
@@ -278,9 +279,13 @@ function checkClasses(spec: SandboxSpec, { settings }: DriverOptions, { view }: 
 
 /** Only a sandbox that asks for GPUs costs a read. */
 async function checkGpus(spec: SandboxSpec, { client }: Running): Promise<void> {
-  for (const [name, asked] of Object.entries(spec.gpus)) {
-    const { items } = await client.list(nodes, undefined);
-    const most = Math.max(0, ...items.map((node) => Number(node.status?.allocatable?.[name] ?? 0)));
+  const gpus = Object.entries(spec.gpus);
+  if (gpus.length === 0) return;
+  const { items } = await client.list(nodes, undefined);
+  for (const [name, asked] of gpus) {
+    // 1000 is written "1k".
+    const counts = items.map((node) => parseQuantity(node.status?.allocatable?.[name] ?? "0") / parseQuantity("1"));
+    const most = Math.max(0, ...counts.map(Number));
     if (most >= asked) continue;
     throw new OpenShellError(
       "failed-precondition",
