@@ -11,6 +11,7 @@ const benches: Readonly<Record<string, string>> = {
   driver: "a sandbox's life beside two bare Pods and beside a bare Sandbox, on a cluster",
   pair: "memory and CPU time of a pair at rest and at work, on a cluster",
   scale: "a thousand sandboxes on hollow nodes beside a bare client, on a cluster",
+  bytes: "commands, copies and keys beside kubectl exec into the same Pod, on a cluster",
   chart: "synth of the chart, and helm template beside a chart without logic",
   runtime: "start, exec and bytes of the sandbox's runtime as images carry it",
   wire: "typed gRPC over grpc-js itself",
