@@ -43,7 +43,7 @@ export class RecordSeal {
     this.#namespacesOf = namespacesOf;
   }
 
-  /** The annotation's text for the CR that the record describes, and for no other of its name where its UID is known. @throws invalid-argument as `writeRecord` */
+  /** The annotation's text for the CR that the record describes, and for no other of its name where its UID is known. */
   write(record: GenerationRecord): string {
     const text = writeRecord(record);
     return `{"seal":"${this.#macOf(placeOf(record), text).toString("hex")}",${text.slice(1)}`;

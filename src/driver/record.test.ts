@@ -2,7 +2,14 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { annotations } from "../manifests/index.ts";
 import { testRecord, testSettings, testSpec } from "./_testing.ts";
-import { type GenerationRecord, generationIdFor, maxRecordBytes, readRecord, writeRecord } from "./record.ts";
+import {
+  type GenerationRecord,
+  generationIdFor,
+  maxRecordBytes,
+  readRecord,
+  requireRoom,
+  writeRecord,
+} from "./record.ts";
 
 const on = (text: string | undefined) =>
   readRecord({ metadata: { annotations: text === undefined ? {} : { [annotations.generation]: text } } });
@@ -54,10 +61,19 @@ describe("the generation record", () => {
     expect(read.ok && read.record.settings.supervisor_resources).toEqual({ requests: { cpu: "1" }, limits: {} });
   });
 
-  test("is far below its limit for a plain sandbox, and refused above it", () => {
+  const huge = testRecord({ sandbox: testSpec({ annotations: { note: "x".repeat(maxRecordBytes) } }) });
+
+  test("is far below its limit for a plain sandbox, and nothing begins above it", () => {
     expect(Buffer.byteLength(writeRecord(testRecord()))).toBeLessThan(4096);
-    const huge = testRecord({ sandbox: testSpec({ annotations: { note: "x".repeat(maxRecordBytes) } }) });
-    expect(() => writeRecord(huge)).toThrow(/32768 is the limit/);
+    expect(() => requireRoom(testRecord())).not.toThrow();
+    expect(() => requireRoom(huge)).toThrow(/32768 is the limit/);
+  });
+
+  test("is written with its end however large it is, and of many words that ended it the first are kept", () => {
+    const failure = { condition: "PodsAdmitted", reason: "AdmissionRefused", message: "ä".repeat(40_000) } as const;
+    const read = on(writeRecord({ ...huge, intent: "failed", failure }));
+    const message = (read.ok && read.record.failure?.message) || "";
+    expect(message).toBe(`${"ä".repeat(512)}…`);
   });
 
   test.each<[string, string | undefined]>([

@@ -54,7 +54,9 @@ export interface Failure {
   readonly message: string;
 }
 
+/** What a generation may begin with. The few words and UIDs that the driver adds later always have room. */
 export const maxRecordBytes = 32 * 1024;
+const maxMessageBytes = 1024;
 
 const strings = z.record(z.string(), z.string());
 const affinity = z.record(z.string(), z.unknown());
@@ -120,17 +122,26 @@ const recordSchema = z.object({
   bindsUids: z.literal(true).optional(),
 });
 
-/** @throws invalid-argument when the record would be larger than an annotation of ours may be */
+/** Never refuses: an end has to be written whatever the record holds. */
 export function writeRecord(record: GenerationRecord): string {
-  const text = JSON.stringify(record);
-  const bytes = Buffer.byteLength(text);
-  if (bytes > maxRecordBytes) {
-    throw new OpenShellError(
-      "invalid-argument",
-      `the sandbox's labels, annotations and placement need ${bytes} bytes in its generation record; ${maxRecordBytes} is the limit`,
-    );
-  }
-  return text;
+  const { failure } = record;
+  return JSON.stringify(failure ? { ...record, failure: { ...failure, message: brief(failure.message) } } : record);
+}
+
+/** @throws invalid-argument when a generation would begin with a larger record than one may */
+export function requireRoom(record: GenerationRecord): void {
+  const bytes = Buffer.byteLength(writeRecord(record));
+  if (bytes <= maxRecordBytes) return;
+  throw new OpenShellError(
+    "invalid-argument",
+    `the sandbox's labels, annotations and placement need ${bytes} bytes in its generation record; ${maxRecordBytes} is the limit`,
+  );
+}
+
+/** The cluster's own words may be whole objects (a webhook's refusal, a patch that may not be): their beginning has to do. */
+export function brief(message: string): string {
+  const bytes = Buffer.from(message);
+  return bytes.length <= maxMessageBytes ? message : `${bytes.toString("utf8", 0, maxMessageBytes)}…`;
 }
 
 export type ReadRecord =

@@ -3,7 +3,7 @@ import { OpenShellError } from "../common/errors.ts";
 import { kubeStatusOf, type Refusal, refusalOf } from "../kube/index.ts";
 import type { Observed } from "./observed.ts";
 import type { Reason } from "./reasons.ts";
-import type { Failure, GenerationRecord } from "./record.ts";
+import { brief, type Failure, type GenerationRecord } from "./record.ts";
 
 const reasonsOfRefusals: Readonly<Record<string, Reason>> = {
   quota: "QuotaExceeded",
@@ -102,5 +102,5 @@ export function controllerRefusal(
 }
 
 function refused(what: string, reason: Reason, message: string): Failure {
-  return { condition: "PodsAdmitted", reason, message: `the cluster refused ${what}: ${message}` };
+  return { condition: "PodsAdmitted", reason, message: `the cluster refused ${what}: ${brief(message)}` };
 }

@@ -9,7 +9,7 @@ import type { Hub } from "./hub.ts";
 import { masterKidOf } from "./identity.ts";
 import { isEnding, isGoing, isReleased, isTerminal, type Observed, sandboxIdOf } from "./observed.ts";
 import { reasonClass } from "./reasons.ts";
-import { type GenerationRecord, generationIdFor } from "./record.ts";
+import { type GenerationRecord, generationIdFor, requireRoom } from "./record.ts";
 import { checkStillAllowed, sandboxSpecOf } from "./request.ts";
 import { conditionsOf } from "./status.ts";
 import type { DriverOptions, Running } from "./types.ts";
@@ -41,24 +41,29 @@ export function computeDriver({
   const identityOf = (record: GenerationRecord) =>
     `kubernetes://${record.settings.namespace}/${sandboxResourceName(record.sandbox.workspace, record.sandbox.name)}/${record.generation.id}`;
 
+  /** @throws invalid-argument when it says too much */
   const newRecord = (
     sandbox: SandboxSpec,
     namespace: string,
     generation: Omit<GenerationRecord["generation"], "foreignAffinity">,
-  ): GenerationRecord => ({
-    version: 1,
-    intent: "running",
-    sandbox,
-    settings: generationSettings({ ...settings, namespace }),
-    gateway: { endpoint: gateway.endpoint, fenceTargets: gateway.fenceTargets, hasCa: gateway.hasCa },
-    // What others put there is looked for when a Sandbox that is there is written.
-    generation: { ...generation, foreignAffinity: {} },
-    firstSession: generation.session,
-    masterKid: masterKidOf(options.masterSecret),
-    startedAt: now().toISOString(),
-    seeded: generation.seeded,
-    bindsUids: true,
-  });
+  ): GenerationRecord => {
+    const record: GenerationRecord = {
+      version: 1,
+      intent: "running",
+      sandbox,
+      settings: generationSettings({ ...settings, namespace }),
+      gateway: { endpoint: gateway.endpoint, fenceTargets: gateway.fenceTargets, hasCa: gateway.hasCa },
+      // What others put there is looked for when a Sandbox that is there is written.
+      generation: { ...generation, foreignAffinity: {} },
+      firstSession: generation.session,
+      masterKid: masterKidOf(options.masterSecret),
+      startedAt: now().toISOString(),
+      seeded: generation.seeded,
+      bindsUids: true,
+    };
+    requireRoom(record);
+    return record;
+  };
 
   /** A sandbox that is not seen does not exist, unless there is a place where nobody can look. */
   const unknown = (sandboxId: string): OpenShellError => {
