@@ -38,7 +38,6 @@ export const reasons = {
   // PodsAdmitted.
   Admitted: entry(admitted, "ok", "both Pods exist and are what was asked for"),
   CreatingPods: entry(admitted, "waiting", "the Pods are being made"),
-  AgentSandboxUnavailable: entry(admitted, "waiting", "the cluster does not serve the Agent Sandbox API"),
   ControllerSilent: entry(admitted, "waiting", "the Agent Sandbox controller has not made the Pod yet"),
   WaitingForOldPod: entry(admitted, "waiting", "a Pod of the former generation is still ending"),
   ControllerError: entry(admitted, "waiting", "the Agent Sandbox controller reports an error that may pass"),

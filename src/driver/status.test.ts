@@ -217,4 +217,6 @@ test("the vocabulary is closed: every reason belongs to known conditions and has
     for (const type of of) expect(conditionTypes).toContain(type);
   }
   expect(reasonClass("toString")).toBeUndefined();
+  // Why a call is refused, and no condition of a sandbox.
+  expect(reasonClass("AgentSandboxUnavailable")).toBeUndefined();
 });
