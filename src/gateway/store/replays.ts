@@ -1,14 +1,21 @@
 import type { DatabaseSync } from "node:sqlite";
 import { OpenShellError } from "../../common/errors.ts";
+import { transaction } from "./revision.ts";
 
 /** How long a request_id is remembered. */
 export const replayMs = 24 * 3600 * 1000;
-/** How many a caller may have remembered; the oldest go first. */
+/** How many answers a caller may have remembered, and how many bytes of them; the oldest go first, when the table is swept. */
 export const replaysPerCaller = 1000;
+export const replayBytesPerCaller = 8 * 1024 * 1024;
+/** A sweep reads the whole table. It follows 64 small answers, or few large ones. */
+const sweepWeight = 2 * 1024 * 1024;
+const leastWeight = sweepWeight / 64;
 
 /** Answers of mutations by caller and request_id, so that a repeated request gets the first one's answer and changes nothing. */
 export class ReplayTable {
   readonly #database: DatabaseSync;
+  /** Weight of the answers that came since the last sweep. */
+  #unswept = sweepWeight;
 
   constructor(database: DatabaseSync) {
     this.#database = database;
@@ -28,20 +35,32 @@ export class ReplayTable {
   }
 
   put(caller: string, requestId: string, fingerprint: string, response: Uint8Array, now: number): void {
-    this.#database
-      .prepare("INSERT OR REPLACE INTO replays VALUES (?, ?, ?, ?, ?)")
-      .run(caller, requestId, fingerprint, response, now);
-    this.#database.prepare("DELETE FROM replays WHERE created_ms <= ?").run(now - replayMs);
-    this.#database
-      .prepare(
-        `DELETE FROM replays WHERE caller = ?1 AND rowid NOT IN
-           (SELECT rowid FROM replays WHERE caller = ?1 ORDER BY created_ms DESC, rowid DESC LIMIT ?2)`,
-      )
-      .run(caller, replaysPerCaller);
+    transaction(this.#database, () => {
+      this.#database
+        .prepare("INSERT OR REPLACE INTO replays VALUES (?, ?, ?, ?, ?)")
+        .run(caller, requestId, fingerprint, response, now);
+      this.#unswept += leastWeight + response.length;
+      if (this.#unswept >= sweepWeight) this.#sweep(now);
+    });
   }
 
   forget(caller: string, requestId: string): void {
     this.#database.prepare("DELETE FROM replays WHERE caller = ? AND request_id = ?").run(caller, requestId);
+  }
+
+  #sweep(now: number): void {
+    this.#database.prepare("DELETE FROM replays WHERE created_ms <= ?").run(now - replayMs);
+    this.#database
+      .prepare(
+        `DELETE FROM replays WHERE rowid IN (
+           SELECT id FROM (
+             SELECT rowid AS id, row_number() OVER newest AS place, sum(length(response)) OVER newest AS bytes FROM replays
+             WINDOW newest AS (PARTITION BY caller ORDER BY created_ms DESC, rowid DESC ROWS UNBOUNDED PRECEDING)
+           ) WHERE place > ? OR (bytes > ? AND place > 1)
+         )`,
+      )
+      .run(replaysPerCaller, replayBytesPerCaller);
+    this.#unswept = 0;
   }
 }
 

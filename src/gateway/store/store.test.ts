@@ -147,4 +147,22 @@ describe("the store", () => {
     expect(store.replays.find("ann", "r1", "f", 1000 + replayMs)).toBeUndefined();
     expect(() => store.replays.find("ann", "r1", "other", 2000)).toThrow(/already used for a different request/);
   });
+
+  it("keeps of a caller's answers the newest, in number and in bytes, and at least one", () => {
+    using store = new Store(":memory:");
+    const kept = (caller: string, ids: readonly string[]) =>
+      ids.filter((id) => store.replays.find(caller, id, "f", 10) !== undefined);
+    const ids = Array.from({ length: 1_100 }, (_, index) => `r${index}`);
+    for (const id of ids) store.replays.put("ann", id, "f", new Uint8Array(1), 5);
+    const left = kept("ann", ids);
+    expect(left.length).toBeGreaterThanOrEqual(1_000);
+    expect(left.length).toBeLessThan(1_064);
+    expect(left).toEqual(ids.slice(-left.length));
+    const large = new Uint8Array(3 * 1024 * 1024);
+    for (const id of ["a", "b", "c"]) store.replays.put("bob", id, "f", large, 5);
+    expect(kept("bob", ["a", "b", "c"])).toEqual(["b", "c"]);
+    store.replays.put("bob", "d", "f", new Uint8Array(9 * 1024 * 1024), 5);
+    expect(kept("bob", ["a", "b", "c", "d"])).toEqual(["d"]);
+    expect(kept("ann", ids)).toEqual(ids.slice(-1_000));
+  });
 });
