@@ -1154,6 +1154,23 @@ describe("who leads", () => {
     expect(cluster.writes()).toEqual(["create sandboxes", "create services", "create pods"]);
   });
 
+  test("a driver that leads no more waits for no answer of the API server", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster);
+    const begun = Promise.withResolvers<void>();
+    const create = cluster.create.bind(cluster);
+    cluster.create = async (resource, namespace, body, options) => {
+      if (resource.plural !== "pods") return await create(resource, namespace, body, options);
+      begun.resolve();
+      return await new Promise((_, reject) => options?.signal?.addEventListener("abort", () => reject("cancelled")));
+    };
+    const creating = client.createSandbox({ sandbox: asked });
+    creating.catch(() => undefined);
+    await begun.promise;
+    await driver.stop();
+    await expect(creating).rejects.toMatchObject({ code: "unavailable" });
+  });
+
   test("whoever waits for a driver that stops is told to ask again", async () => {
     const cluster = new FakeCluster();
     const { client, driver } = await driverOn(cluster);

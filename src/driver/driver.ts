@@ -22,6 +22,7 @@ import { ClusterView, type MissingPolicy } from "./cluster-view.ts";
 import { Executor } from "./execute.ts";
 import { Hub } from "./hub.ts";
 import { masterKidOf } from "./identity.ts";
+import { whileLeading } from "./leading-client.ts";
 import { platformEventOf, podWithoutSecret, warningOf } from "./platform-events.ts";
 import { putPolicy } from "./policies.ts";
 import { Reconciler } from "./reconciler.ts";
@@ -70,6 +71,8 @@ class KubernetesDriver implements Driver {
   #running: Running | undefined;
   #informers: Informers | undefined;
   #isLeader = false;
+  /** Of the lease that is held, or was last. */
+  #lost = AbortSignal.abort();
   #haveSynced = false;
   #isComplete = false;
   /** By namespace. */
@@ -148,7 +151,7 @@ class KubernetesDriver implements Driver {
       onForeignPod: (id, pod) => this.#tellForeignPod(id, pod),
     });
     const executor = new Executor({
-      client,
+      client: whileLeading(client, () => this.#lost),
       gatewayId: gateway.id,
       gatewayCaPem: gateway.caPem,
       masterSecret,
@@ -258,6 +261,7 @@ class KubernetesDriver implements Driver {
           onError: (error) => log.warn({ err: error }, "the driver's lease could not be renewed yet"),
         });
         this.#isLeader = true;
+        this.#lost = lease.lost;
         reconciler.start(lease.lost);
         this.#repairPolicies();
         onFirst();

@@ -5,7 +5,6 @@ import {
   isAlreadyExists,
   isConflict,
   isNotFound,
-  type KubeClient,
   type KubeObject,
   kubeStatusOf,
   type Live,
@@ -33,6 +32,7 @@ import {
 } from "../manifests/index.ts";
 import { ignoring } from "./_ignoring.ts";
 import type { Action } from "./action.ts";
+import type { LeadingClient } from "./leading-client.ts";
 import type { Observed } from "./observed.ts";
 import type { WriteOverlay } from "./overlay.ts";
 import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
@@ -42,7 +42,7 @@ import { SecretWriter } from "./secret-writer.ts";
 import { violationFailure, violationsOf } from "./verify-pods.ts";
 
 export interface ExecutorOptions {
-  readonly client: KubeClient;
+  readonly client: LeadingClient;
   readonly gatewayId: string;
   readonly gatewayCaPem: string | undefined;
   readonly masterSecret: Uint8Array;
@@ -184,7 +184,7 @@ export class Executor {
   }
 
   async #create(
-    resource: Parameters<KubeClient["create"]>[0],
+    resource: Parameters<LeadingClient["create"]>[0],
     record: GenerationRecord,
     manifest: ManifestObject,
   ): Promise<void> {

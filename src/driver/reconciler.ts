@@ -10,6 +10,7 @@ import { type Action, type RefusedReplacement, type Request, sessionKey } from "
 import type { ClusterView } from "./cluster-view.ts";
 import type { Executor } from "./execute.ts";
 import type { Hub } from "./hub.ts";
+import { leadsNoMore } from "./leading-client.ts";
 import { agentStatus, currentWorkload, isGoing, isRunning, type Observed, supervisorOf } from "./observed.ts";
 import { plan } from "./plan.ts";
 import { warningOf } from "./platform-events.ts";
@@ -92,9 +93,7 @@ export class Reconciler {
     const queue = this.#queue;
     this.#queue = undefined;
     await queue?.stop();
-    const error = new OpenShellError("unavailable", "this driver does not lead any more; try again", {
-      retryAfterMs: 2_000,
-    });
+    const error = leadsNoMore();
     for (const memory of this.#memory.values()) {
       memory.creating?.reject(error);
       memory.request?.done.reject(error);

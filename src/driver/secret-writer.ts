@@ -1,15 +1,16 @@
 import { OpenShellError } from "../common/errors.ts";
-import { isAlreadyExists, isNotFound, type KubeClient, type Secret, secrets } from "../kube/index.ts";
+import { isAlreadyExists, isNotFound, type Secret, secrets } from "../kube/index.ts";
 import { type ManifestObject, manifestOf, podOwner, SupervisorSecret, WorkloadSecret } from "../manifests/index.ts";
 import { ignoring } from "./_ignoring.ts";
 import { type Action, secretKey } from "./action.ts";
 import { type GenerationIdentity, generationIdentity, supervisorFiles, workloadFiles } from "./identity.ts";
+import type { LeadingClient } from "./leading-client.ts";
 import { type Failure, pairOf } from "./record.ts";
 
 type WriteSecret = Extract<Action, { do: "write-secret" }>;
 
 export interface SecretWriterOptions {
-  readonly client: KubeClient;
+  readonly client: LeadingClient;
   readonly gatewayId: string;
   readonly gatewayCaPem: string | undefined;
   readonly masterSecret: Uint8Array;
