@@ -1,6 +1,8 @@
+import { UnsecuredJWT } from "jose";
 import { pino } from "pino";
 import { expect, onTestFinished } from "vitest";
 import type { KubernetesSettings } from "../config/index.ts";
+import type { KubeObject, Live } from "../kube/index.ts";
 import { compute, localClient } from "../wire/index.ts";
 import type { FakeCluster } from "./_fake-cluster.ts";
 import { testSandboxId, testSettings } from "./_testing.ts";
@@ -60,4 +62,10 @@ export async function driverOn(
   const reasons = async (id = testSandboxId) =>
     (await client.getSandbox({ sandboxId: id })).sandbox?.status?.conditions.map(({ reason }) => reason);
   return { driver, client, during, quiet, reasons, stop };
+}
+
+/** A token that says it is the Pod's, as the API server writes them; whether it is, the review says. */
+export function tokenNaming({ metadata }: Pick<Live<KubeObject>, "metadata">): string {
+  const { namespace, name, uid } = metadata;
+  return new UnsecuredJWT({ "kubernetes.io": { namespace, pod: { name, uid } } }).encode();
 }

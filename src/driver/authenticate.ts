@@ -1,3 +1,4 @@
+import { decodeJwt } from "jose";
 import { OpenShellError } from "../common/errors.ts";
 import { type KubeClient, type Live, type Pod, type TokenReview, tokenReviews } from "../kube/index.ts";
 import { tokenAudience } from "../manifests/index.ts";
@@ -34,6 +35,26 @@ export async function reviewToken(
   const [podUid] = extra["authentication.kubernetes.io/pod-uid"] ?? [];
   if (!podName || !podUid) throw refused();
   return { podName, podUid, namespace };
+}
+
+/** Whose Pod's a token says it is, without looking whether that is true; undefined where it says nothing of the kind. */
+export function claimedHolder(token: string): TokenHolder | undefined {
+  try {
+    const claims = decodeJwt(token)["kubernetes.io"] as PodClaims | undefined;
+    const { namespace, pod } = claims ?? {};
+    const { name: podName, uid: podUid } = pod ?? {};
+    const isWhole = typeof namespace === "string" && typeof podName === "string" && typeof podUid === "string";
+    return isWhole ? { namespace, podName, podUid } : undefined;
+  } catch {
+    // Not a JWT: every API server that projects tokens into Pods makes them such.
+    return undefined;
+  }
+}
+
+/** What the API server writes into a token that is bound to a Pod. */
+interface PodClaims {
+  readonly namespace?: unknown;
+  readonly pod?: { readonly name?: unknown; readonly uid?: unknown };
 }
 
 /** The Pod that a holder names, when it is that very Pod and it lives. */

@@ -1,3 +1,4 @@
+import { UnsecuredJWT } from "jose";
 import { pino } from "pino";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { OpenShellError } from "../common/errors.ts";
@@ -18,6 +19,7 @@ import { clusterPermissions, labels, sandboxNamespacePermissions } from "../mani
 import { compute, localClient } from "../wire/index.ts";
 import { FakeCluster, refusal } from "./_fake-cluster.ts";
 import { testSandboxId, testSettings } from "./_testing.ts";
+import { tokenNaming } from "./_testing-driver.ts";
 import type { Action } from "./action.ts";
 import { ClusterView } from "./cluster-view.ts";
 import { createDriver } from "./driver.ts";
@@ -167,7 +169,8 @@ describe("the number and the order of writes (in-memory cluster)", () => {
     const { client, driver } = await driverOn(cluster);
     cluster.tokenReview = { authenticated: false };
     await during(cluster, driver, client.createSandbox({ sandbox: asked }));
-    await client.authenticateSandbox({ credential: "x" }).catch(() => undefined);
+    const [pod] = cluster.all<Pod>("pods");
+    if (pod !== undefined) await client.authenticateSandbox({ credential: tokenNaming(pod) }).catch(() => undefined);
     await during(cluster, driver, client.stopSandbox({ sandboxId: testSandboxId }));
     await during(cluster, driver, client.startSandbox({ sandboxId: testSandboxId, generationId: "g2" }));
     await during(cluster, driver, client.deleteSandbox({ sandboxId: testSandboxId }));
@@ -610,6 +613,7 @@ describe("what the gateway asks", () => {
     const supervisor = cluster
       .all<Pod>("pods")
       .find(({ metadata }) => metadata.name.startsWith("os-supervisor")) as Live<Pod>;
+    const token = tokenNaming(supervisor);
     const status = (
       change: { username?: string; audiences?: string[]; uid?: string; authenticated?: boolean } = {},
     ) => ({
@@ -624,7 +628,14 @@ describe("what the gateway asks", () => {
       },
     });
     cluster.tokenReview = status();
-    expect(await client.authenticateSandbox({ credential: "token" })).toMatchObject({
+    cluster.calls.length = 0;
+    const otherUid = { metadata: { ...supervisor.metadata, uid: "other" } };
+    for (const credential of ["", "x", "a.b.c", tokenNaming(otherUid), new UnsecuredJWT({ sub: "x" }).encode()]) {
+      await expect(client.authenticateSandbox({ credential })).rejects.toMatchObject({ code: "unauthenticated" });
+    }
+    // Made up by whoever reaches the port: the API server hears of none.
+    expect(cluster.calls).toEqual([]);
+    expect(await client.authenticateSandbox({ credential: token })).toMatchObject({
       sandboxId: testSandboxId,
       runtimeIdentity,
     });
@@ -635,13 +646,13 @@ describe("what the gateway asks", () => {
       { authenticated: false },
     ]) {
       cluster.tokenReview = status(wrong);
-      await expect(client.authenticateSandbox({ credential: "token" })).rejects.toMatchObject({
+      await expect(client.authenticateSandbox({ credential: token })).rejects.toMatchObject({
         code: "unauthenticated",
       });
     }
     cluster.tokenReview = status();
     await during(cluster, driver, client.stopSandbox({ sandboxId: testSandboxId }));
-    await expect(client.authenticateSandbox({ credential: "token" })).rejects.toMatchObject({
+    await expect(client.authenticateSandbox({ credential: token })).rejects.toMatchObject({
       code: "unauthenticated",
     });
   });

@@ -3,7 +3,7 @@ import type { AgentSandbox, KubeObject, Live, Pod } from "../kube/index.ts";
 import { annotations, labels, tokenAudience } from "../manifests/index.ts";
 import { FakeCluster } from "./_fake-cluster.ts";
 import { testRecord, testSandboxId } from "./_testing.ts";
-import { driverOn, ready } from "./_testing-driver.ts";
+import { driverOn, ready, tokenNaming } from "./_testing-driver.ts";
 import { type GenerationRecord, writeRecord } from "./record.ts";
 
 /** What somebody can do to the sandboxes of one namespace who may write Sandboxes and Pods in another that the driver follows. */
@@ -67,7 +67,7 @@ async function victim() {
         },
       },
     };
-    return { credential: "token" };
+    return { credential: tokenNaming(pod) };
   };
   const own: GenerationRecord = {
     ...record,

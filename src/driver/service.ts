@@ -3,7 +3,7 @@ import { parseQuantity } from "../config/index.ts";
 import { agentSandboxGroup, agentSandboxVersions, nodes } from "../kube/index.ts";
 import { type GatewayFacts, generationSettings, type SandboxSpec, sandboxResourceName } from "../manifests/index.ts";
 import type { compute, Implementation } from "../wire/index.ts";
-import { isHolder, refused, reviewToken } from "./authenticate.ts";
+import { claimedHolder, isHolder, refused, reviewToken } from "./authenticate.ts";
 import { capabilitiesOf, checkGateway } from "./capabilities.ts";
 import type { Hub } from "./hub.ts";
 import { masterKidOf } from "./identity.ts";
@@ -109,7 +109,10 @@ export function computeDriver({
 
     async authenticateSandbox({ credential }, { signal }) {
       const { client, view } = running();
-      if (credential === "") throw refused();
+      // Before the API server is asked: whoever reaches the gateway's port may show made-up tokens, as many as they like.
+      const claimed = claimedHolder(credential);
+      const named = claimed === undefined ? undefined : view.podNamed(claimed.namespace, claimed.podName);
+      if (named === undefined || claimed === undefined || !isHolder(named, claimed)) throw refused();
       const holder = await reviewToken(
         client,
         credential,
