@@ -218,7 +218,7 @@ export class ClusterView {
     for (const pod of foreign) this.#tellForeign(sandboxId, pod);
     const shownServices = all.flatMap((namespace) => namespace.services.by(bySandbox, sandboxId));
     const service = overlay.merge(sandboxId, services.plural, shownServices).find(isAtHome);
-    const role = (wanted: BoundaryRole) => ofSandbox.filter((pod) => roleOf(pod) === wanted);
+    const role = (wanted: BoundaryRole) => ofSandbox.filter((pod) => roleOf(pod, sandboxId) === wanted);
     return {
       sandboxId,
       api: this.api,

@@ -33,7 +33,7 @@ import {
 import { ignoring } from "./_ignoring.ts";
 import type { Action } from "./action.ts";
 import type { LeadingClient } from "./leading-client.ts";
-import type { Observed } from "./observed.ts";
+import { generationOf, type Observed, sandboxIdOf } from "./observed.ts";
 import type { WriteOverlay } from "./overlay.ts";
 import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
 import type { RecordSeal } from "./record-seal.ts";
@@ -199,7 +199,8 @@ export class Executor {
       // Our own of a former try, which no watch has shown yet, or somebody else's.
       const { items } = await client.list(resource, namespace, { fieldSelector: `metadata.name=${name}` });
       const [found] = items;
-      if (found === undefined) throw error;
+      // One of a former Sandbox of this name ends after it.
+      if (found === undefined || isOfFormer(found, manifest)) throw error;
       if (!isSameObject(found, manifest)) {
         throw new OpenShellError(
           "already-exists",
@@ -212,14 +213,14 @@ export class Executor {
       }
       made = found;
     }
-    const changed = identityLabels.filter((key) => made.metadata.labels?.[key] !== manifest.metadata.labels?.[key]);
+    const changed = changedIdentity(made, manifest);
     if (changed.length > 0) {
-      // By its labels no watch of ours would show it again.
+      // No watch of ours would show it again, or no plan would know it.
       const { uid } = made.metadata;
       await ignoring(isNotFound, client.delete(resource, namespace, name, { preconditions: { uid } }));
       throw new OpenShellError(
         "failed-precondition",
-        `admission changed ${changed.map((key) => `metadata.labels.${key}`).join(", ")} of ${resource.kind} "${name}"`,
+        `admission changed ${changed.join(", ")} of ${resource.kind} "${name}"`,
         { reason: "AdmissionViolation" },
       );
     }
@@ -374,8 +375,27 @@ function ownerOf({ resource, api }: Observed, record: GenerationRecord): OwnerRe
   return sandboxOwner(api, sandboxResourceName(record.sandbox.workspace, record.sandbox.name), resource.metadata.uid);
 }
 
-/** What our watches and plans know an object by. */
 const identityLabels = [labels.gatewayId, labels.sandboxId, labels.pairId];
+
+/** What our watches and plans know an object by and that is not as it was asked for, as the fields' names. */
+function changedIdentity(made: KubeObject, asked: ManifestObject): string[] {
+  const changedLabels = identityLabels.filter((key) => made.metadata?.labels?.[key] !== asked.metadata.labels?.[key]);
+  const ownersOf = ({ metadata }: KubeObject) => metadata?.ownerReferences?.map(({ uid }) => uid) ?? [];
+  const isOrphan = ownersOf(asked).some((uid) => !ownersOf(made).includes(uid));
+  const isElsewhere = changedLabels.length === 0 && sandboxIdOf(made) !== sandboxIdOf(asked);
+  return [
+    ...changedLabels.map((key) => `metadata.labels.${key}`),
+    ...(isOrphan ? ["metadata.ownerReferences"] : []),
+    ...(generationOf(made) === generationOf(asked) ? [] : ["the variable OPENSHELL_GENERATION_ID"]),
+    ...(isElsewhere ? ["the variable OPENSHELL_SANDBOX_ID"] : []),
+  ];
+}
+
+/** Owned by another Sandbox than the one that it is asked for. */
+function isOfFormer(found: KubeObject, { metadata }: ManifestObject): boolean {
+  const owner = metadata.ownerReferences?.[0]?.uid;
+  return found.metadata?.ownerReferences?.some(({ kind, uid }) => kind === "Sandbox" && uid !== owner) ?? false;
+}
 
 /** Made by us, for the same sandbox and generation. */
 function isSameObject(found: KubeObject, manifest: ManifestObject): boolean {

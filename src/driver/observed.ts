@@ -107,10 +107,9 @@ export function sandboxIdOf(object: KubeObject): string | undefined {
   return environmentOf(object, "OPENSHELL_SANDBOX_ID") ?? object.metadata?.labels?.[labels.sandboxId];
 }
 
-/** Which of the pair a Pod is, by the containers that it was made with. */
-export function roleOf(pod: Pod): BoundaryRole | undefined {
-  const has = (wanted: string) => pod.spec?.containers?.some(({ name }) => name === wanted);
-  return has(containers.agent) ? "workload" : has(containers.supervisor) ? "supervisor" : undefined;
+/** Which of a sandbox's pair a Pod is, by its name: whatever admission made of the rest. */
+export function roleOf({ metadata }: Live<Pod>, sandboxId: string): BoundaryRole {
+  return isSupervisorPodName(metadata.name, sandboxId) ? "supervisor" : "workload";
 }
 
 function environmentOf({ spec }: Pod, wanted: string): string | undefined {
@@ -127,7 +126,7 @@ function environmentOf({ spec }: Pod, wanted: string): string | undefined {
  */
 export function hasNameOfPair(pod: Live<Pod>, sandboxId: string, resource: Live<AgentSandbox> | undefined): boolean {
   const { name, ownerReferences = [] } = pod.metadata;
-  if (roleOf(pod) === "supervisor") return isSupervisorPodName(name, sandboxId);
+  if (roleOf(pod, sandboxId) === "supervisor") return true;
   // The workload has its CR's name; once the CR is gone the garbage collector ends what it owned.
   if (resource !== undefined) return name === resource.metadata.name;
   return ownerReferences.some((owner) => owner.kind === "Sandbox" && owner.name === name);

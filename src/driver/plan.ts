@@ -22,7 +22,7 @@ import type { Failure, GenerationRecord } from "./record.ts";
 import { controllerRefusal } from "./refusal.ts";
 import { refusedForMs, replacementWindow, replaceSupervisor } from "./replacement.ts";
 import { changedLabels, missedObjects, missedPods } from "./restore-labels.ts";
-import { changedSince, unsealedViolation } from "./verify-pods.ts";
+import { changedSince, unknownWorkload, unsealedViolation } from "./verify-pods.ts";
 
 const silentControllerMs = 10_000;
 const nothing: Plan = { actions: [] };
@@ -174,7 +174,8 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
 
   if (workload === undefined) {
     const refused = controllerRefusal(observed, record);
-    if (refused.failure !== undefined) return fail(refused.failure);
+    const failure = refused.failure ?? unknownWorkload(observed, record, memory.gatewayId);
+    if (failure !== undefined) return fail(failure);
     return { actions: pointService(observed, record), ...again(timeout.leftMs, refused.leftMs, silentControllerMs) };
   }
   if (isEnding(workload, cluster)) return { actions: [], ...again(timeout.leftMs) };

@@ -10,7 +10,7 @@ import {
 import { type ExpectedPod, type Violation, verifyAdmission, violationText } from "./admission.ts";
 import { actsOnNode, comesWithNode, type RuleContext } from "./admission-rules.ts";
 import { foreignOpening } from "./fence.ts";
-import { type ClusterFacts, isReleased, type Observed } from "./observed.ts";
+import { type ClusterFacts, isEnding, isOwned, isReleased, type Observed } from "./observed.ts";
 import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
 
 export type Role = "workload" | "supervisor";
@@ -86,6 +86,17 @@ export function foreignPolicyFailure(
     reason: "ForeignNetworkPolicy",
     message: `${opening}; delete it, or name it in tolerated_network_policies`,
   };
+}
+
+/**
+ * The CR's own Pod, of which admission took what says of which generation it is. It is of this one: a CR is run when no Pod of a former one
+ * is left.
+ */
+export function unknownWorkload(observed: Observed, record: GenerationRecord, gatewayId: string): Failure | undefined {
+  const { workloads, cluster } = observed;
+  const pod = workloads.find((each) => isOwned(each, observed) && !isEnding(each, cluster));
+  const violations = pod === undefined ? [] : violationsOf("workload", pod, record, gatewayId, cluster);
+  return violations.length === 0 ? undefined : violationFailure("workload", violations, observed, record);
 }
 
 /**
