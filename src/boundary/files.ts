@@ -112,11 +112,31 @@ export async function download(channel: ByteChannel, options: DownloadOptions): 
   }
 }
 
-/** Chunks no larger than one data message. */
+/**
+ * The same bytes in full data messages, the last one aside: an archive comes in a head, contents and padding for each file, and each way from
+ * here to the other side costs by the message.
+ */
 export async function* cut(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+  let piece = new Uint8Array(chunkBytes);
+  let filled = 0;
   for await (const chunk of chunks) {
-    for (let at = 0; at < chunk.length; at += chunkBytes) yield chunk.subarray(at, at + chunkBytes);
+    for (let at = 0; at < chunk.length; ) {
+      if (filled === 0 && chunk.length - at >= chunkBytes) {
+        yield chunk.subarray(at, at + chunkBytes);
+        at += chunkBytes;
+        continue;
+      }
+      const part = chunk.subarray(at, at + chunkBytes - filled);
+      piece.set(part, filled);
+      filled += part.length;
+      at += part.length;
+      if (filled < chunkBytes) continue;
+      yield piece;
+      piece = new Uint8Array(chunkBytes);
+      filled = 0;
+    }
   }
+  if (filled > 0) yield piece.subarray(0, filled);
 }
 
 function summaryOf({ files, bytes, path, skipped }: boundary.FilesSummary): TransferSummary {

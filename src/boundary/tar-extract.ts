@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import {
   chmod,
   cp,
+  type FileHandle,
   lstat,
   mkdir,
   open,
@@ -21,6 +22,11 @@ import { OpenShellError } from "../common/errors.ts";
 import { explain, settled, type Tally, type TransferSummary } from "./_tar.ts";
 
 type Entry = AsyncIterable<unknown> & { readonly header: Header; resume(): unknown };
+
+/** Contents that are held while their file is made; larger ones are written as they come. */
+const smallBytes = 64 * 1024;
+/** Small files that are made at a time: each takes several turns of the file system, and the stream goes on meanwhile. */
+const smallFilesAtOnce = 8;
 
 export interface ExtractOptions {
   /** Replaces the first component of every name. @default as in the stream */
@@ -74,6 +80,11 @@ class Extraction implements AsyncDisposable {
   /** Set last, innermost first: writing into a directory changes its time, and it may be read-only. */
   readonly #directories: { readonly path: string; readonly mode: number; readonly mtime: Date }[] = [];
   #top = "";
+  /** Small files that are being made, by their path. */
+  readonly #making = new Map<string, Promise<void>>();
+  #failed: { readonly error: unknown } | undefined;
+  /** What the system takes from the mode of a file that is made. */
+  readonly #umask = process.umask();
 
   private constructor(root: string, staging: string, options: ExtractOptions) {
     this.#root = root;
@@ -91,6 +102,7 @@ class Extraction implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.#making.values());
     await rm(this.#staging, { recursive: true, force: true });
   }
 
@@ -102,6 +114,8 @@ class Extraction implements AsyncDisposable {
       throw new OpenShellError("invalid-argument", `the archive holds a ${header.type} in place of the destination`);
     }
     this.#top ||= parts[0] ?? "";
+    // A name may come twice, and as something else.
+    if (!isFile(header) || this.#making.has(path)) await this.#made();
     if (header.type === "directory") {
       await this.#directory(parts);
       // The destination itself is the user's, not the stream's.
@@ -114,7 +128,7 @@ class Extraction implements AsyncDisposable {
       }
     } else if (header.type === "symlink") {
       await this.#link(parts, path, header.linkname ?? "");
-    } else if (header.type === "file" || header.type === "contiguous-file") {
+    } else if (isFile(header)) {
       await this.#directory(parts.slice(0, -1));
       await this.#file(path, entry);
     } else {
@@ -125,6 +139,7 @@ class Extraction implements AsyncDisposable {
 
   /** Moves what came to its place, after a look at everything that could be in the way. */
   async finish(): Promise<TransferSummary> {
+    await this.#made();
     for await (const _ of moves(this.#staging, this.#root));
     for await (const { from, to } of moves(this.#staging, this.#root)) await move(from, to);
     for (const { path, mode, mtime } of this.#directories.reverse()) {
@@ -175,21 +190,57 @@ class Extraction implements AsyncDisposable {
 
   async #file(path: string, entry: Entry): Promise<void> {
     const { header } = entry;
-    // A name that comes twice: the later one counts, as tar has it.
-    await removeIfThere(path);
-    const file = await open(path, "wx", 0o600);
+    if ((header.size ?? 0) > smallBytes) return this.#fill(path, header, entry as AsyncIterable<Uint8Array>);
+    const contents: Uint8Array[] = [];
+    for await (const chunk of entry as AsyncIterable<Uint8Array>) contents.push(chunk);
+    if (this.#making.size >= smallFilesAtOnce) await Promise.race(this.#making.values());
+    if (this.#failed !== undefined) throw this.#failed.error;
+    const making = this.#fill(path, header, contents).then(
+      () => void this.#making.delete(path),
+      (error: unknown) => {
+        this.#making.delete(path);
+        this.#failed ??= { error };
+      },
+    );
+    this.#making.set(path, making);
+  }
+
+  /** Returns when no small file is being made. @throws what the first that failed was refused with */
+  async #made(): Promise<void> {
+    await Promise.all(this.#making.values());
+    if (this.#failed !== undefined) throw this.#failed.error;
+  }
+
+  async #fill(path: string, header: Header, contents: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
+    const mode = modeOf(header, 0o644);
+    const file = await openNew(path, mode);
     try {
-      for await (const chunk of entry as AsyncIterable<Uint8Array>) {
+      for await (const chunk of contents) {
         await file.writeFile(chunk);
         this.#tally.bytes += chunk.length;
       }
-      await file.chmod(modeOf(header, 0o644));
+      if ((mode & this.#umask) !== 0) await file.chmod(mode);
       const mtime = header.mtime ?? new Date();
       await file.utimes(mtime, mtime);
     } finally {
       await file.close();
     }
     this.#tally.files += 1;
+  }
+}
+
+function isFile({ type }: Header): boolean {
+  return type === "file" || type === "contiguous-file";
+}
+
+/** A file that was not there. A name that comes twice: the later one counts, as tar has it. */
+async function openNew(path: string, mode: number): Promise<FileHandle> {
+  try {
+    return await open(path, "wx", mode);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+    await removeIfThere(path);
+    return open(path, "wx", mode);
   }
 }
 

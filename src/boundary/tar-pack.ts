@@ -40,8 +40,10 @@ export async function packTree(source: string, options: PackOptions = {}) {
 export async function treeBytes(source: string, { only }: PackOptions = {}): Promise<number> {
   let bytes = 0;
   try {
-    for await (const { stat, leftOut } of walk(await followed(source), only)) {
-      if (leftOut === undefined && stat.isFile()) bytes += stat.size;
+    for await (const { path, relative, stat, leftOut } of walk(await followed(source), only)) {
+      if (leftOut !== undefined) continue;
+      const now = stat ?? (await unlessChanged(relative, lstat(path)));
+      if (!isChange(now) && now.isFile()) bytes += now.size;
     }
   } catch (error) {
     throw isOfFileSystem(error) ? explain(error) : error;
@@ -53,7 +55,8 @@ interface Found {
   readonly path: string;
   /** Relative to the source; "" for the source itself. */
   readonly relative: string;
-  readonly stat: Stats;
+  /** None of a file below the source: it is looked at when it is read. */
+  readonly stat?: Stats;
   /** Of a symbolic link. */
   readonly target?: string;
   /** Why it cannot be packed; nothing below it is. */
@@ -77,14 +80,16 @@ async function* walk(path: string, only: PackOptions["only"], relative = ""): As
   }
   yield { path, relative, stat };
   if (!stat.isDirectory()) return;
-  const children = await unlessChanged(relative, readdir(path, { encoding: "buffer" }));
+  const children = await unlessChanged(relative, readdir(path, { encoding: "buffer", withFileTypes: true }));
   if (isChange(children)) return;
-  for (const child of children.sort(Buffer.compare)) {
-    const name = child.toString();
+  for (const child of children.sort((left, right) => Buffer.compare(left.name, right.name))) {
+    const name = child.name.toString();
     const below = relative === "" ? name : `${relative}/${name}`;
     // A name is a string from here on, and this one would be another file's.
-    if (!isUtf8(child)) yield { path, relative: below, stat, leftOut: "its name is not UTF-8" };
-    else if (only?.(below) ?? true) yield* walk(join(path, name), only, below);
+    if (!isUtf8(child.name)) yield { path, relative: below, stat, leftOut: "its name is not UTF-8" };
+    else if (!(only?.(below) ?? true)) continue;
+    else if (child.isFile()) yield { path: join(path, name), relative: below };
+    else yield* walk(join(path, name), only, below);
   }
 }
 
@@ -127,17 +132,18 @@ async function* archived(found: AsyncIterable<Found>, root: string, tally: Tally
 }
 
 async function addTree(archive: Pack, found: AsyncIterable<Found>, root: string, tally: Tally): Promise<void> {
-  for await (const { path, relative, stat, target, leftOut } of found) {
+  for await (const { found: one, contents } of readAhead(found)) {
+    const { relative, stat, target, leftOut } = one;
     const name = relative === "" ? root : `${root}/${relative}`;
     if (leftOut !== undefined) {
       tally.skipped.push(`${name}: ${leftOut}`);
+    } else if (contents !== undefined || stat === undefined) {
+      await addFile(archive, name, one, (await contents) ?? "gone", tally);
     } else if (stat.isDirectory()) {
       await addEntry(archive, { ...headerOf(`${name}/`, stat), type: "directory" });
     } else if (target !== undefined) {
       await addEntry(archive, { ...headerOf(name, stat), type: "symlink", linkname: target });
       tally.files += 1;
-    } else if (stat.isFile()) {
-      await addFile(archive, { path, relative, name }, tally);
     } else {
       tally.skipped.push(`${name}: not a file, directory or symbolic link`);
     }
@@ -148,51 +154,115 @@ function headerOf(name: string, { mode, mtime }: Stats) {
   return { name, mode: mode & 0o7777, mtime };
 }
 
-function addEntry(archive: Pack, header: NewHeader): Promise<void> {
-  return new Promise((resolve, reject) => {
-    archive.entry(header, (error) => (error ? reject(error) : resolve()));
-  });
-}
-
-/**
- * A file that was found, as it is now. A link in its place is not followed, and a pipe does not hold up a thread until somebody writes
- * into it.
- */
+/** A file that was found, as it is now. */
 async function addFile(
   archive: Pack,
-  { path, relative, name }: Pick<Found, "path" | "relative"> & { readonly name: string },
+  name: string,
+  { path, relative }: Found,
+  contents: Contents,
   tally: Tally,
 ): Promise<void> {
-  const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
-  const opened = await unlessChanged(relative, open(path, flags));
-  if (opened === "gone") return;
-  await using file = opened === "replaced" ? undefined : opened;
-  const stat = await file?.stat();
-  if (file === undefined || !stat?.isFile()) {
+  if (contents === "gone") return;
+  if (contents === "replaced") {
     tally.skipped.push(`${name}: ${changed}`);
     return;
   }
-  await addContents(archive, file, { ...headerOf(name, stat), type: "file", size: stat.size });
+  const { stat, bytes } = contents;
+  if (bytes === undefined) {
+    const large = await openFile(path, relative);
+    if (isChange(large)) return addFile(archive, name, { path, relative }, large, tally);
+    await using file = large.file;
+    await addEntry(archive, fileHeader(name, large.stat), read(file, large.stat.size));
+    tally.bytes += large.stat.size;
+  } else {
+    await addEntry(archive, fileHeader(name, stat), bytes.length === 0 ? [] : [bytes]);
+    tally.bytes += stat.size;
+  }
   tally.files += 1;
-  tally.bytes += stat.size;
 }
 
-/** Exactly `header.size` bytes, as the header promised, even when the file grows or shrinks meanwhile. */
-function addContents(archive: Pack, file: FileHandle, header: NewHeader & { size: number }): Promise<void> {
+function fileHeader(name: string, stat: Stats): NewHeader {
+  return { ...headerOf(name, stat), type: "file", size: stat.size };
+}
+
+/** An entry with exactly as many bytes as its header promises. */
+function addEntry(
+  archive: Pack,
+  header: NewHeader,
+  contents?: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+): Promise<void> {
   return new Promise<void>((resolve, reject) => {
     const sink = archive.entry(header, (error) => (error ? reject(error) : resolve()));
+    if (contents === undefined) return;
     const copy = async () => {
-      for (let left = header.size; left > 0; ) {
-        const buffer = new Uint8Array(Math.min(left, chunkBytes));
-        const { bytesRead } = await file.read(buffer, 0, buffer.length);
-        const chunk = bytesRead === 0 ? buffer : buffer.subarray(0, bytesRead);
-        left -= chunk.length;
-        if (!sink.write(chunk)) await settled(sink);
-      }
+      for await (const chunk of contents) if (!sink.write(chunk)) await settled(sink);
       sink.end(undefined);
     };
     copy().catch(reject);
   });
+}
+
+/** Contents that are read before it is their turn; of larger files they are read then. */
+const smallBytes = 64 * 1024;
+/** Files that are read at a time: each takes several turns of the file system, and the one that is packed goes on meanwhile. */
+const filesAhead = 8;
+
+/** What is read of a file ahead; no bytes when it is large. */
+type Contents = { readonly stat: Stats; readonly bytes: Uint8Array | undefined } | Change;
+
+/** What was found, in order, with what is in the files. */
+async function* readAhead(found: AsyncIterable<Found>) {
+  const waiting: { readonly found: Found; readonly contents?: Promise<Contents> }[] = [];
+  for await (const one of found) {
+    if (one.leftOut === undefined && (one.stat?.isFile() ?? true)) {
+      const contents = readSmall(one.path, one.relative);
+      // It is heard of in its turn.
+      contents.catch(() => {});
+      waiting.push({ found: one, contents });
+    } else {
+      waiting.push({ found: one });
+    }
+    const next = waiting.length > filesAhead ? waiting.shift() : undefined;
+    if (next !== undefined) yield next;
+  }
+  yield* waiting;
+}
+
+async function readSmall(path: string, relative: string): Promise<Contents> {
+  const opened = await openFile(path, relative);
+  if (isChange(opened)) return opened;
+  const { stat } = opened;
+  await using file = opened.file;
+  if (stat.size > smallBytes) return { stat, bytes: undefined };
+  const bytes = new Uint8Array(stat.size);
+  let filled = 0;
+  for await (const chunk of read(file, stat.size)) {
+    bytes.set(chunk, filled);
+    filled += chunk.length;
+  }
+  return { stat, bytes };
+}
+
+/** A link in its place is not followed, and a pipe does not hold up a thread until somebody writes into it. */
+async function openFile(path: string, relative: string): Promise<{ file: FileHandle; stat: Stats } | Change> {
+  const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+  const file = await unlessChanged(relative, open(path, flags));
+  if (isChange(file)) return file;
+  const stat = await file.stat();
+  if (stat.isFile()) return { file, stat };
+  await file.close();
+  return "replaced";
+}
+
+/** Exactly `size` bytes, even when the file grows or shrinks meanwhile. */
+async function* read(file: FileHandle, size: number): AsyncGenerator<Uint8Array, void, undefined> {
+  for (let left = size; left > 0; ) {
+    const buffer = new Uint8Array(Math.min(left, chunkBytes));
+    const { bytesRead } = await file.read(buffer, 0, buffer.length);
+    const chunk = bytesRead === 0 ? buffer : buffer.subarray(0, bytesRead);
+    left -= chunk.length;
+    yield chunk;
+  }
 }
 
 /** Where the source really is. */

@@ -21,6 +21,8 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { type Pack, pack } from "tar-stream";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { cut } from "./files.ts";
+import { chunkBytes } from "./protocol.ts";
 import { extractTree } from "./tar-extract.ts";
 import { packTree, treeBytes } from "./tar-pack.ts";
 
@@ -132,6 +134,72 @@ describe("what a tar stream cannot carry", () => {
   });
 });
 
+describe("many small files", () => {
+  const bytesOf = (index: number) => Buffer.alloc((index * 977) % 70_000, index);
+
+  function makeMany(source: string): string[] {
+    const names: string[] = [];
+    for (let index = 0; index < 300; index += 1) {
+      const name = `d${index % 7}/f${index}`;
+      mkdirSync(join(source, dirname(name)), { recursive: true });
+      writeFileSync(join(source, name), bytesOf(index), { mode: index % 2 === 0 ? 0o600 : 0o666 });
+      names.push(name);
+    }
+    return names;
+  }
+
+  it("come out whole, with their modes, and go in messages as full as they can be", async () => {
+    const source = join(directory, "project");
+    const names = makeMany(source);
+    chmodSync(join(source, "d1/f1"), 0o666);
+    const { stream } = await packTree(source);
+    const lengths: number[] = [];
+    async function* counted() {
+      for await (const piece of cut(stream)) {
+        lengths.push(piece.length);
+        yield piece;
+      }
+    }
+    const { files, bytes } = await extractTree(counted(), join(directory, "out"));
+    expect(files).toBe(300);
+    expect(bytes).toBe(names.reduce((sum, _, index) => sum + bytesOf(index).length, 0));
+    for (const [index, name] of names.entries()) {
+      const there = join(directory, "out/project", name);
+      expect(readFileSync(there).equals(bytesOf(index))).toBe(true);
+      expect(statSync(there).mode).toBe(statSync(join(source, name)).mode);
+    }
+    const last = lengths.pop() ?? 0;
+    expect(lengths.every((length) => length === chunkBytes)).toBe(true);
+    expect(last).toBeLessThanOrEqual(chunkBytes);
+  });
+
+  it("of one name: the last counts, also as something else", async () => {
+    const file = (name: string, content: string) => [{ name, type: "file" as const }, content] as const;
+    const stream = crafted(
+      ...Array.from({ length: 30 }, (_, index) => file("x", String(index))),
+      file("y", "file"),
+      [{ name: "y", type: "symlink", linkname: "x" }],
+      [{ name: "z", type: "symlink", linkname: "x" }],
+      file("z", "file"),
+    );
+    await extractTree(stream, join(directory, "out"));
+    expect(readFileSync(join(directory, "out/x"), "utf8")).toBe("29");
+    expect(readlinkSync(join(directory, "out/y"))).toBe("x");
+    expect(readFileSync(join(directory, "out/z"), "utf8")).toBe("file");
+  });
+
+  it("of which one cannot be made leave nothing", async () => {
+    const file = (name: string, content: string) => [{ name, type: "file" as const }, content] as const;
+    const stream = crafted(
+      [{ name: "taken", type: "directory" }],
+      file("taken", "a file where a directory is"),
+      ...Array.from({ length: 30 }, (_, index) => file(`f${index}`, String(index))),
+    );
+    await expect(extractTree(stream, join(directory, "out"))).rejects.toMatchObject({ code: "failed-precondition" });
+    expect(existsSync(join(directory, "out"))).toBe(false);
+  });
+});
+
 describe("a tree that changes while it is packed", () => {
   let source: string;
 
@@ -146,14 +214,21 @@ describe("a tree that changes while it is packed", () => {
     syncBuiltinESMExports();
   });
 
-  /** Runs `change` right after a look at `name`, before anything is done with what was seen. */
+  /** Runs `change` right after a look at `name`, before anything is done with what was seen. Of a file that is its directory's reading. */
   function afterLookAt(name: string, change: (path: string) => void): void {
-    const { lstat } = fs;
+    const { lstat, readdir } = fs;
+    const found = join(source, name);
+    const isFile = lstatSync(found).isFile();
     vi.spyOn(fs, "lstat").mockImplementation(async (path, options) => {
       const seen = await lstat(path, options);
-      if (path === join(source, name)) change(join(source, name));
+      if (path === found && !isFile) change(found);
       return seen;
     });
+    vi.spyOn(fs, "readdir").mockImplementation((async (path: string, options: object) => {
+      const seen = await readdir(path, options);
+      if (path === dirname(found) && isFile) change(found);
+      return seen;
+    }) as never);
     syncBuiltinESMExports();
   }
 
