@@ -42,6 +42,9 @@ export function supervisorService(
   return {
     async issueSandboxToken(_request, context) {
       const caller = context.principal as BootstrapPrincipal;
+      const sessionId = crypto.randomUUID();
+      // First of all: between the checks and the session a start could begin another run, whose session this would become.
+      const token = await issue(caller.sandboxId, sessionId);
       const record = sandboxes.byId(caller.sandboxId);
       if (record === undefined) throw new OpenShellError("permission-denied", "no such sandbox in this gateway");
       requireCurrent(record.lifecycle, caller.runtimeIdentity);
@@ -60,8 +63,6 @@ export function supervisorService(
         );
       }
       const { runtimeIdentity, bearer } = caller;
-      const sessionId = crypto.randomUUID();
-      const token = await issue(record.id, sessionId);
       store.sessions.put({ sandboxId: record.id, sessionId, runtimeIdentity, bearer, connected: false });
       supervisors.review(record.id);
       log.info({ sandbox: record.id, session: sessionId, runtimeIdentity }, "a supervisor got its session token");
@@ -98,12 +99,15 @@ export function supervisorService(
   };
 }
 
-/** The pair that asks is the one that is wanted now. While a start's answer is on its way, the driver alone knows its identity. */
+/**
+ * The pair that asks is the one that is wanted now. While a start's answer is on its way, the driver alone knows its identity; that it is not
+ * the former run's is known here.
+ */
 function requireCurrent(lifecycle: Lifecycle, runtimeIdentity: string): void {
   if (lifecycle.desired !== "running") {
     throw new OpenShellError("permission-denied", "the sandbox is not meant to run now");
   }
-  if (isStarted(lifecycle) && lifecycle.runtimeIdentity !== runtimeIdentity) {
+  if (isStarted(lifecycle) !== (lifecycle.runtimeIdentity === runtimeIdentity)) {
     throw new OpenShellError("permission-denied", `the token belongs to ${runtimeIdentity}, which does not run now`);
   }
 }
