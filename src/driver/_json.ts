@@ -11,9 +11,19 @@ export function same(left: unknown, right: unknown): boolean {
     return left.length === right.length && left.every((item, index) => same(item, right[index]));
   }
   if (isPlainObject(left) && isPlainObject(right)) {
-    return [...new Set([...Object.keys(left), ...Object.keys(right)])].every((key) => same(left[key], right[key]));
+    return [...new Set([...Object.keys(left), ...Object.keys(right)])].every((key) =>
+      sameField(key, left[key], right[key]),
+    );
   }
   return left === right;
+}
+
+/** An empty one selects everything; without one a term of an affinity selects nothing, or in its own namespace only, as a policy's peer does. */
+const selectors: readonly string[] = ["labelSelector", "namespaceSelector", "podSelector"];
+
+/** Equality of two values of one field. */
+export function sameField(name: string, left: unknown, right: unknown): boolean {
+  return (!selectors.includes(name) || isPlainObject(left) === isPlainObject(right)) && same(left, right);
 }
 
 function isNothing(value: unknown): boolean {

@@ -232,6 +232,34 @@ test.each(["workload", "supervisor"] as const)(
   },
 );
 
+describe.each(["workload", "supervisor"] as const)("the selectors of an operator's affinity for the %s", (role) => {
+  const hard = "requiredDuringSchedulingIgnoredDuringExecution";
+  const soft = "preferredDuringSchedulingIgnoredDuringExecution";
+  const term = (selectors: object) => ({ topologyKey: "kubernetes.io/hostname", ...selectors });
+  const everywhere = { labelSelector: {}, namespaceSelector: {} };
+  const affinityOf = (selectors: object) => ({
+    podAntiAffinity: { [hard]: [term(selectors)], [soft]: [{ weight: 1, podAffinityTerm: term(selectors) }] },
+  });
+  const given = (asked: object, admitted: object) => {
+    const record = testRecord(
+      {},
+      testSettings({ [`${role}_affinity`]: affinityOf(asked) }, { pod_anti_affinity: "off" }),
+    );
+    const change = (pod: AnyPod) => Object.assign(pod.spec, { affinity: affinityOf(admitted) });
+    return faults(role, change as never, record).sort();
+  };
+  const all = ["labelSelector", "namespaceSelector"].flatMap((selector) => [
+    `spec.affinity.podAntiAffinity.${soft}[0].podAffinityTerm.${selector}`,
+    `spec.affinity.podAntiAffinity.${hard}[0].${selector}`,
+  ]);
+
+  test("may not go, nor come, when they are empty: that is everything, and absent is not", () => {
+    expect(given(everywhere, everywhere)).toEqual([]);
+    expect(given(everywhere, {})).toEqual(all.sort());
+    expect(given({}, everywhere)).toEqual(all.sort());
+  });
+});
+
 describe("changes that a class explains", () => {
   const record = testRecord(
     {},

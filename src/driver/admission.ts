@@ -1,4 +1,4 @@
-import { isPlainObject, same } from "./_json.ts";
+import { isPlainObject, sameField } from "./_json.ts";
 import { admissionRules, type Rule, type RuleContext } from "./admission-rules.ts";
 
 type Json = Record<string, unknown>;
@@ -70,7 +70,8 @@ function compare(
     compareLists(expected, admitted, path, shown, context, violations);
     return;
   }
-  if (!same(expected, admitted)) violations.push({ field: shown, expected, admitted });
+  const name = path.slice(path.lastIndexOf(".") + 1);
+  if (!sameField(name, expected, admitted)) violations.push({ field: shown, expected, admitted });
 }
 
 /** Of labels and annotations only those that are to blame: a condition has no room for all of them. */
