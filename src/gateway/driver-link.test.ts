@@ -129,6 +129,17 @@ describe("a gateway and its driver", () => {
     await untilPhase(test.client, "one", "READY");
   });
 
+  it("stops what comes up again though its user had stopped it", async () => {
+    await using test = await TestGateway.start();
+    const id = await create(test, "one");
+    await test.client.stopSandbox(about("one"));
+    await untilPhase(test.client, "one", "STOPPED");
+    test.driver.report(id, "Running");
+    await vi.waitUntil(() => test.driver.held.get(id)?.reason === "Stopped", { timeout: 10_000 });
+    expect(test.driver.calls.filter((call) => call === "stop")).toHaveLength(2);
+    await untilPhase(test.client, "one", "STOPPED");
+  });
+
   it("opens the driver's stream again when it breaks, and misses nothing", async () => {
     await using test = await TestGateway.start();
     test.driver.automatic = false;

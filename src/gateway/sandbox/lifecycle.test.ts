@@ -86,12 +86,21 @@ describe("a sandbox's lifecycle", () => {
   });
 
   it("stops what the driver turns out to have when the answer of its create was lost, or when it seemed to be gone", () => {
-    expect(converge(found(vanished(running))).calls).toEqual(["stop"]);
-    expect(converge(found(stopRequested(created()))).calls).toEqual(["stop"]);
-    expect(converge(found(failed(created(), "DriverRefused", "sentence"))).calls).toEqual(["stop"]);
+    expect(converge(found(vanished(running), false)).calls).toEqual(["stop"]);
+    expect(converge(found(stopRequested(created()), false)).calls).toEqual(["stop"]);
+    expect(converge(found(failed(created(), "DriverRefused", "sentence"), false)).calls).toEqual(["stop"]);
     for (const known of [created(), running, deleteRequested(created()), converge(stopRequested(running)).to]) {
-      expect(found(known)).toBe(known);
+      expect(found(known, false)).toBe(known);
     }
+  });
+
+  it("stops what somebody else started after it had been stopped, or had ended", () => {
+    for (const over of [stopRequested(running), failedInDriver(running, "QuotaExceeded", "quota")]) {
+      const { to } = converge(over);
+      expect(converge(found(to, true)).calls).toEqual(["stop"]);
+      expect(found(to, false)).toBe(to);
+    }
+    expect(found(running, true)).toBe(running);
   });
 
   it("is never created again once deletion was asked for, and settles whatever happened before", () => {
@@ -102,7 +111,8 @@ describe("a sandbox's lifecycle", () => {
       (life) => exitFinalized(life, "main"),
       (life) => failed(life, "Reason", "sentence"),
       (life) => failedInDriver(life, "Reason", "sentence"),
-      found,
+      (life) => found(life, false),
+      (life) => found(life, true),
       vanished,
       (life) => converge(life).to,
       (life) => {

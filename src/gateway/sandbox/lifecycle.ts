@@ -109,10 +109,14 @@ export function isStarted({ desired, applied, generationId }: Lifecycle): boolea
   return desired === "running" && applied.state === "running" && applied.generationId === generationId;
 }
 
-/** The driver has it though no answer of its ever said so: what is no longer wanted of it is to be stopped. */
-export function found(before: Lifecycle): Lifecycle {
+/**
+ * The driver has it: what is no longer wanted of it is to be stopped. That is so where no answer ever said that it was made, and where it
+ * runs although it was stopped: somebody else started it.
+ */
+export function found(before: Lifecycle, isRunning: boolean): Lifecycle {
   const isUnwanted = before.desired === "stopped" || before.desired === "ended";
-  return isUnwanted && before.applied.state === "absent" ? afterAction(before, "create") : before;
+  const isUnheardOf = before.applied.state === "absent" || (isRunning && before.applied.state !== "running");
+  return isUnwanted && isUnheardOf ? afterAction(before, "create") : before;
 }
 
 /** What the driver ran is gone though nobody here deleted it; the next start makes it anew. */

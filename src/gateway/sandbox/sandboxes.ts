@@ -4,7 +4,7 @@ import { type compute, openshell } from "../../wire/index.ts";
 import { noSession, type SessionView, supervisorLost } from "../sessions/view.ts";
 import type { SandboxRecord } from "../store/sandboxes.ts";
 import type { Store } from "../store/store.ts";
-import type { ClassifyReason } from "./driver-state.ts";
+import { type ClassifyReason, driverView } from "./driver-state.ts";
 import { SandboxHub } from "./hub.ts";
 import { created, failed, failedInDriver, found, isStarted, type Lifecycle, vanished } from "./lifecycle.ts";
 import { type DerivedStatus, deriveStatus } from "./status.ts";
@@ -112,7 +112,8 @@ export class Sandboxes {
   /** What the driver reports of a sandbox. */
   observe(id: string, status: compute.DriverSandboxStatus): void {
     this.#driver.set(id, status);
-    this.change(id, (life) => (status.deleting ? life : found(life)));
+    const isRunning = driverView(status, this.#classify).state === "running";
+    this.change(id, (life) => (status.deleting ? life : found(life, isRunning)));
   }
 
   /** The driver has no such sandbox (any more). A wanted one failed, an unwanted one is removed. */
