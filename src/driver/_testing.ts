@@ -184,11 +184,13 @@ export function testPod(
 }
 
 export function testService(record: GenerationRecord): Live<Service> {
+  const { boundary_port: port } = record.settings.sandbox_runtime;
   return {
     metadata: { name: "os-boundary", namespace: record.settings.namespace, uid: "service-uid", resourceVersion: "1" },
     spec: {
       selector: pairSelector("workload", record.generation.id),
-      ports: [{ port: record.settings.sandbox_runtime.boundary_port }],
+      ports: [{ name: "boundary", protocol: "TCP", port, targetPort: port }],
+      publishNotReadyAddresses: true,
     },
   };
 }

@@ -233,12 +233,13 @@ export class Executor {
     const { service } = observed;
     if (owner === undefined || service === undefined) return undefined;
     const { spec } = manifestOf((scope) => new BoundaryService(scope, "boundary", { pair: this.#pair(record), owner }));
-    const { selector, ports } = spec as { selector: object; ports: object[] };
+    const { selector, ports, publishNotReadyAddresses } = spec as Record<string, unknown>;
     const patched = await client.patch(services, service.metadata.namespace, service.metadata.name, {
       type: "json",
       body: [
         { op: "add", path: "/spec/selector", value: selector },
         { op: "add", path: "/spec/ports", value: ports },
+        { op: "add", path: "/spec/publishNotReadyAddresses", value: publishNotReadyAddresses },
       ],
     });
     overlay.put(record.sandbox.id, services.plural, patched);

@@ -11,6 +11,8 @@ describe("a policy of somebody else", () => {
     ["allows all egress", { policyTypes: ["Egress"], egress: [{}] }, true],
     ["allows DNS only", { egress: [{ ports: [{ protocol: "UDP", port: 53 }] }] }, true],
     ["denies all egress", { policyTypes: ["Egress"], egress: [] }, false],
+    ["allows egress, and is one of ingress only", { policyTypes: ["Ingress"], egress: [{}] }, false],
+    ["allows ingress, and is one of egress only", { policyTypes: ["Egress"], ingress: [{}] }, false],
     ["allows all ingress", { ingress: [{}] }, true],
     ["allows another port", { ingress: [{ from, ports: [{ port: 22 }] }] }, true],
     ["allows a range over the boundary port", { ingress: [{ from, ports: [{ port: 5500, endPort: 5600 }] }] }, true],

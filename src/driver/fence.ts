@@ -18,8 +18,10 @@ export function foreignOpening(
   for (const { metadata, spec } of policies) {
     if (tolerated.includes(metadata.name) || !selects(spec?.podSelector, labels)) continue;
     const name = `NetworkPolicy "${metadata.name}"`;
-    if ((spec?.egress?.length ?? 0) > 0) return `${name} allows the workload to connect out`;
-    const opens = spec?.ingress?.some(
+    // The cluster reads no other list of it.
+    const isOf = (type: "Ingress" | "Egress") => spec?.policyTypes?.includes(type) ?? true;
+    if (isOf("Egress") && (spec?.egress?.length ?? 0) > 0) return `${name} allows the workload to connect out`;
+    const opens = (isOf("Ingress") ? spec?.ingress : undefined)?.some(
       ({ ports = [] }) => ports.length === 0 || ports.some((port) => !isBoundary(port, boundaryPort)),
     );
     if (opens) return `${name} allows connections to the workload beyond the boundary port ${boundaryPort}`;

@@ -1019,6 +1019,18 @@ describe("life beside others", () => {
     expect(planOf(testObserved(record, { ...up, cluster: tolerated })).actions).toEqual([]);
   });
 
+  test.each<[string, object]>([
+    ["one more thing that it selects by", { selector: { ...testService(record).spec?.selector, tier: "x" } }],
+    ["another target port", { ports: [{ ...testService(record).spec?.ports?.[0], targetPort: 1 }] }],
+    ["another protocol", { ports: [{ ...testService(record).spec?.ports?.[0], protocol: "UDP" }] }],
+    ["no addresses before they are ready", { publishNotReadyAddresses: false }],
+  ])("a Service to which somebody gave %s is put right", (_what, change) => {
+    const service = testService(record);
+    const changed = { ...service, spec: { ...service.spec, ...change } };
+    expect(verbs(planOf(testObserved(record, { ...up, service: changed })).actions)).toEqual(["point-service"]);
+    expect(planOf(testObserved(record, { ...up, service })).actions).toEqual([]);
+  });
+
   test("a Service that somebody deleted is made again", () => {
     expect(verbs(planOf(testObserved(record, { ...up, service: undefined })).actions)).toEqual(["create-service"]);
   });

@@ -1,4 +1,5 @@
 import { type Affinity, foreignAffinity, pairSelector } from "../manifests/index.ts";
+import { same } from "./_json.ts";
 import type { Action, Plan, PlanMemory } from "./action.ts";
 import { planBootstrap, rewriteMissingSecrets } from "./bootstrap.ts";
 import { breachWhileRunning, endOfWorkload, provisioningTimeout } from "./ends.ts";
@@ -138,11 +139,12 @@ function prepare(observed: Observed, record: GenerationRecord): Action[] {
 
 function pointService({ service }: Observed, record: GenerationRecord): Action[] {
   if (service === undefined) return [{ do: "create-service", record }];
-  const selector = pairSelector("workload", record.generation.id);
-  const port = service.spec?.ports?.[0]?.port;
+  const { selector, ports, publishNotReadyAddresses } = service.spec ?? {};
+  const { boundary_port: port } = record.settings.sandbox_runtime;
   const isRight =
-    Object.entries(selector).every(([key, value]) => service.spec?.selector?.[key] === value) &&
-    port === record.settings.sandbox_runtime.boundary_port;
+    same(selector, pairSelector("workload", record.generation.id)) &&
+    ports?.some((one) => one.port === port && one.targetPort === port && (one.protocol ?? "TCP") === "TCP") === true &&
+    publishNotReadyAddresses === true;
   return isRight ? [] : [{ do: "point-service", record }];
 }
 
