@@ -9,6 +9,8 @@ import { annotations } from "../manifests/index.ts";
  */
 export class ReleaseSeal {
   readonly #key: Buffer;
+  /** Of Pods as they were seen; each look at a sandbox asks for its two again. */
+  readonly #peers = new WeakMap<Live<Pod>, { readonly uid: string | undefined }>();
 
   constructor(masterSecret: Uint8Array, gatewayId: string) {
     this.#key = Buffer.from(hkdfSync("sha256", masterSecret, gatewayId, "openshell pod release v1", 32));
@@ -23,7 +25,13 @@ export class ReleaseSeal {
   }
 
   /** The peer that a Pod was released with; undefined where its annotations are not ours. */
-  peerOf({ metadata }: Live<Pod>): string | undefined {
+  peerOf(pod: Live<Pod>): string | undefined {
+    const known = this.#peers.get(pod) ?? { uid: this.#read(pod) };
+    this.#peers.set(pod, known);
+    return known.uid;
+  }
+
+  #read({ metadata }: Live<Pod>): string | undefined {
     const { [annotations.peerUid]: peerUid, [annotations.releaseSeal]: seal = "" } = metadata.annotations ?? {};
     if (peerUid === undefined || !/^[0-9a-f]{64}$/.test(seal)) return undefined;
     return timingSafeEqual(this.#macOf(metadata.uid, peerUid), Buffer.from(seal, "hex")) ? peerUid : undefined;
