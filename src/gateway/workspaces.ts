@@ -68,7 +68,7 @@ export function workspaceService(
     },
 
     deleteWorkspace: (request, context) =>
-      replays.once(context, request, openshell.DeleteWorkspaceResponseSchema, async () => {
+      replays.once(context, request, openshell.DeleteWorkspaceResponseSchema, async (begun) => {
         const { ALREADY_ABSENT, ACCEPTED, COMPLETED } = openshell.DeletionOutcome;
         if (request.name === defaultWorkspace) {
           throw new OpenShellError("failed-precondition", `workspace ${defaultWorkspace} always exists`);
@@ -77,6 +77,7 @@ export function workspaceService(
           if (!request.allowMissing) throw workspaceNotFound(request.name);
           return { outcome: ALREADY_ABSENT };
         }
+        begun({ outcome: ACCEPTED });
         await patiently(deletions.run(request.name));
         return { outcome: store.workspaces.byName(request.name) === undefined ? COMPLETED : ACCEPTED };
       }),

@@ -14,6 +14,7 @@ import { sandboxService } from "./service.ts";
 const method = openshell.OpenShell.method.deleteSandbox;
 const context = { method, principal: anonymousUser };
 const request = (requestId: string, name = "one") => create(method.input, { requestId, name });
+const here = { workspaceScope: inDefault };
 const answer = async () => ({ sandboxId: "id" });
 
 describe("a repeated mutation", () => {
@@ -44,13 +45,34 @@ describe("a repeated mutation", () => {
     const createMethod = openshell.OpenShell.method.createSandbox;
     const stop = new AbortController();
     const call = { method: createMethod, principal: anonymousUser, signal: stop.signal };
-    const wanted = create(createMethod.input, { requestId: "r", workspaceScope: inDefault, spec: {} });
+    const wanted = create(createMethod.input, { requestId: "r", ...here, spec: {} });
     const first = service(store, driver, stop.signal).createSandbox(wanted, call as never);
     const all = () => [...store.sandboxes.list(undefined)];
     const made = await vi.waitUntil(() => all()[0]);
     const { sandbox } = await service(store, driver, stop.signal).createSandbox(wanted, call as never);
     expect(sandbox?.metadata?.id).toBe(made.id);
     expect(all()).toHaveLength(1);
+    stop.abort();
+    await first;
+  });
+
+  it("deletes no successor of the same name where the process ended before its driver had answered", async () => {
+    using store = new Store(":memory:");
+    const driver = new MemoryDriver();
+    const stop = new AbortController();
+    const call = { method, principal: anonymousUser, signal: stop.signal } as never;
+    const createRequest = create(openshell.OpenShell.method.createSandbox.input, { name: "one", ...here, spec: {} });
+    await service(store, driver, stop.signal).createSandbox(createRequest, call);
+    Object.assign(driver.implementation, { deleteSandbox: () => new Promise(() => {}) });
+    const wanted = create(method.input, { requestId: "r", name: "one", ...here });
+    const first = service(store, driver, stop.signal).deleteSandbox(wanted, call);
+    const [deleted] = store.sandboxes.list(undefined);
+    store.sandboxes.delete(deleted?.id ?? "");
+    const successor = await service(store, driver, stop.signal).createSandbox(createRequest, call);
+    const repeated = await service(store, driver, stop.signal).deleteSandbox(wanted, call);
+    expect(repeated).toMatchObject({ sandboxId: deleted?.id, outcome: openshell.DeletionOutcome.ACCEPTED });
+    const [left] = store.sandboxes.list(undefined);
+    expect(left).toMatchObject({ id: successor.sandbox?.metadata?.id, lifecycle: { desired: "running" } });
     stop.abort();
     await first;
   });

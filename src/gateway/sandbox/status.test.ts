@@ -158,7 +158,7 @@ describe("a status", () => {
     for (const never of [created(), failed(created(), "DriverRefused", "no such runtime class")]) {
       const lifecycle = stopRequested(never);
       expect(phaseOf({ lifecycle })).toBe("STOPPED");
-      expect(phaseOf({ lifecycle: found(lifecycle), driver: driver("Ok", "Ok", "Ok") })).toBe("STOPPING");
+      expect(phaseOf({ lifecycle: found(lifecycle, true), driver: driver("Ok", "Ok", "Ok") })).toBe("STOPPING");
     }
     expect(phaseOf({ lifecycle: created() })).toBe("PROVISIONING");
     // What the driver took is stopped when it says so.
