@@ -19,7 +19,7 @@ export const bytesFields = {
  */
 export function encodeBytesFrame(field: number, data: Uint8Array): Uint8Array {
   const bodyLength = 1 + varintLength(data.length) + data.length;
-  const frame = new Uint8Array(varintLength(bodyLength) + bodyLength);
+  const frame = Buffer.allocUnsafe(varintLength(bodyLength) + bodyLength);
   let at = writeVarint(frame, 0, bodyLength);
   frame[at] = (field << 3) | 2;
   at = writeVarint(frame, at + 1, data.length);

@@ -10,6 +10,14 @@ const writable = 2;
 /** Reads are synchronous, so one buffer serves all descriptors. */
 const scratch = new Uint8Array(64 * 1024);
 
+/**
+ * A process that writes little at a time, and often, is read after a pause once it has done so twice within `rapidMs`: each piece costs five
+ * programs a turn. Nobody types that fast, and a key's echo or an answer goes at once.
+ */
+const littleBytes = 16 * 1024;
+const rapidMs = 2;
+const pauseMs = 1;
+
 /** The most that a pipe holds: the largest that fcntl(2) grants without privileges. */
 const maxPipeBytes = 1024 * 1024;
 
@@ -30,13 +38,22 @@ export class Descriptor {
     this.#fd = fd;
   }
 
-  /** Chunks until the other side is closed, or until `finish` and nothing is left of what was written before. */
-  async *read(): AsyncGenerator<Uint8Array, void, undefined> {
+  /**
+   * Chunks until the other side is closed, or until `finish` and nothing is left of what was written before.
+   * @param take makes a chunk of bytes that are only lent. @default a copy
+   */
+  async *read(
+    take: (bytes: Uint8Array) => Uint8Array = (bytes) => bytes.slice(),
+  ): AsyncGenerator<Uint8Array, void, undefined> {
+    let takenAt = Number.NEGATIVE_INFINITY;
     while (!this.#closed && this.#left > 0) {
-      const count = this.#native.read(this.#fd, scratch, 0);
+      const count = this.#fill();
       if (count > 0) {
         if (this.#finishing) this.#left -= count;
-        yield scratch.slice(0, count);
+        yield take(scratch.subarray(0, count));
+        const isRapid = performance.now() - takenAt < rapidMs;
+        if (isRapid && count < littleBytes) await this.#pause();
+        takenAt = performance.now();
       } else if (count === again) {
         if (this.#finishing) return;
         await new Promise<void>((resolve) => {
@@ -49,6 +66,28 @@ export class Descriptor {
         throw new OpenShellError("internal", `reading from a process failed with errno ${-count}`);
       }
     }
+  }
+
+  /** Reads what there is into `scratch`: a terminal gives 4 KiB at a time. Where there is nothing, what the system says instead. */
+  #fill(): number {
+    let filled = 0;
+    while (filled < scratch.length) {
+      const count = this.#native.read(this.#fd, scratch, filled);
+      if (count <= 0) return filled > 0 ? filled : count;
+      filled += count;
+    }
+    return filled;
+  }
+
+  async #pause(): Promise<void> {
+    if (this.#closed || this.#finishing) return;
+    let timer: NodeJS.Timeout | undefined;
+    await new Promise<void>((resolve) => {
+      this.#reader = resolve;
+      timer = setTimeout(resolve, pauseMs);
+    });
+    clearTimeout(timer);
+    this.#reader = undefined;
   }
 
   /** Writes all of `bytes`; false when nobody reads them any more. */

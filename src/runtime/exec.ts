@@ -130,7 +130,8 @@ async function attend(
 async function copy(source: Descriptor | undefined, name: "stdout" | "stderr", channel: ByteChannel): Promise<void> {
   if (source === undefined) return;
   try {
-    for await (const chunk of source.read()) await channel.write(encodeBytesFrame(bytesFields[name], chunk));
+    const frames = source.read((bytes) => encodeBytesFrame(bytesFields[name], bytes));
+    for await (const frame of frames) await channel.write(frame);
   } catch {
     // The channel is gone, and with it whoever wanted the output; `signal` ends the process.
     source.close();

@@ -85,7 +85,7 @@ function isLoopback(address: string): boolean {
 
 function attempt(host: string, port: number): Promise<Socket> {
   return new Promise((resolve, reject) => {
-    const socket = connect({ host, port, allowHalfOpen: true, timeout: connectTimeoutMs });
+    const socket = connect({ host, port, allowHalfOpen: true, noDelay: true, timeout: connectTimeoutMs });
     const failed = (cause?: Error) => {
       socket.destroy();
       reject(
