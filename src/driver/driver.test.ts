@@ -40,8 +40,15 @@ const peer = {
 };
 const asked = { id: testSandboxId, name: "blue", workspace: "default", spec: { template: {} } };
 
+const gatewayOf = (caPem: () => string) => ({
+  id: "openshell",
+  version: "0.1.0",
+  endpoint: "https://gateway.test:8080",
+  fenceTargets: [],
+  caPem,
+});
 const optionsOn = (client: FakeCluster) => ({
-  gateway: { id: "openshell", version: "0.1.0", endpoint: "https://gateway.test:8080", fenceTargets: [], caPem: "CA" },
+  gateway: gatewayOf(() => "CA"),
   masterSecret: new Uint8Array(32).fill(7),
   log: pino({ level: "silent" }),
   client,
@@ -653,6 +660,22 @@ describe("what the gateway asks", () => {
     await expect(client.authenticateSandbox({ credential: token })).rejects.toMatchObject({
       code: "unauthenticated",
     });
+  });
+
+  test("a supervisor gets the gateway's authority as it is then: it may have changed since the driver began", async () => {
+    const cluster = new FakeCluster();
+    let authority = "old";
+    const { client, driver } = await driverOn(cluster, testSettings(), { gateway: gatewayOf(() => authority) });
+    const authorities = () =>
+      cluster
+        .all<KubeObject & { readonly stringData?: Readonly<Record<string, string>> }>("secrets")
+        .flatMap(({ stringData }) => stringData?.["gateway-ca.crt"] ?? []);
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    expect(authorities()).toEqual(["old"]);
+    await during(cluster, driver, client.stopSandbox({ sandboxId: testSandboxId }));
+    authority = "new";
+    await during(cluster, driver, client.startSandbox({ sandboxId: testSandboxId, generationId: "g2" }));
+    expect(authorities()).toContain("new");
   });
 
   test("GPUs are counted as nodes write their number, by one list", async () => {

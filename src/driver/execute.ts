@@ -44,7 +44,7 @@ import { violationFailure, violationsOf } from "./verify-pods.ts";
 export interface ExecutorOptions {
   readonly client: LeadingClient;
   readonly gatewayId: string;
-  readonly gatewayCaPem: string | undefined;
+  readonly gatewayCaPem: (() => string) | undefined;
   readonly masterSecret: Uint8Array;
   readonly masterKid: string;
   readonly seal: RecordSeal;

@@ -12,7 +12,7 @@ type WriteSecret = Extract<Action, { do: "write-secret" }>;
 export interface SecretWriterOptions {
   readonly client: LeadingClient;
   readonly gatewayId: string;
-  readonly gatewayCaPem: string | undefined;
+  readonly gatewayCaPem: (() => string) | undefined;
   readonly masterSecret: Uint8Array;
   readonly masterKid: string;
 }
@@ -80,7 +80,7 @@ export class SecretWriter {
       const files = await workloadFiles(identity, of);
       return manifestOf((scope) => new WorkloadSecret(scope, "secret", { pair, owner, files }));
     }
-    const files = await supervisorFiles(identity, { ...of, session: generation.session }, gatewayCaPem);
+    const files = await supervisorFiles(identity, { ...of, session: generation.session }, gatewayCaPem?.());
     return manifestOf((scope) => new SupervisorSecret(scope, "secret", { pair, owner, files }));
   }
 

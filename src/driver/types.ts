@@ -16,8 +16,8 @@ export interface DriverOptions {
     readonly version: string;
     /** `http(s)://host:port`, as supervisors reach the gateway. */
     readonly endpoint: string;
-    /** What supervisors verify the gateway's certificate with. @default the system's roots */
-    readonly caPem?: string;
+    /** What supervisors verify the gateway's certificate with, read for each of them: it may change. @default the system's roots */
+    readonly caPem?: () => string;
     /** `address:port` of what a fenced workload must not reach. @default the cluster's API server, seen from a Pod */
     readonly fenceTargets?: readonly string[];
   };

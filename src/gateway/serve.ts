@@ -1,5 +1,5 @@
 import { lookup } from "node:dns/promises";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { isIP } from "node:net";
 import { dirname, join } from "node:path";
 import { OpenShellError } from "../common/errors.ts";
@@ -36,7 +36,7 @@ export async function serve(options: ServeOptions): Promise<{ readonly gateway: 
     required(options.dbUrl, "--db-url or OPENSHELL_DB_URL, for example sqlite:/var/openshell/openshell.db"),
   );
   const log = createLogger({ name: "openshell-gateway", level: own.log_level });
-  const caPem = tls === undefined ? undefined : authorityBeside(tls.cert);
+  const caPath = tls === undefined ? undefined : authorityBeside(tls.cert);
   const meters = new DriverMeters();
   const driver = createDriver({
     settings: kubernetes,
@@ -45,7 +45,7 @@ export async function serve(options: ServeOptions): Promise<{ readonly gateway: 
       version,
       endpoint: kubernetes.grpc_endpoint,
       fenceTargets: await fenceTargets(kubernetes.grpc_endpoint, log),
-      ...(caPem === undefined ? {} : { caPem }),
+      ...(caPath === undefined ? {} : { caPem: () => readSecret("tls.cert_path", caPath) }),
     },
     masterSecret: readMasterSecret(required(own.master_secret_path, "master_secret_path")),
     log,
@@ -108,10 +108,10 @@ function tokenSettings({ gateway: { gateway_jwt: jwt } }: Settings) {
   return { tokenKeys, tokenTtlSeconds: jwt.ttl_secs };
 }
 
-/** The CA that supervisors check this gateway against: `ca.crt` beside the certificate, as the chart mounts it. */
+/** File of the CA that supervisors check this gateway against: `ca.crt` beside the certificate, as the chart mounts it. It is renewed like it. */
 function authorityBeside(cert: string): string | undefined {
   const path = join(dirname(cert), "ca.crt");
-  return existsSync(path) ? readFileSync(path, "utf8") : undefined;
+  return existsSync(path) ? path : undefined;
 }
 
 /** What no workload may reach, as ip:port, for the runtime's fence probe: the Kubernetes Service and this gateway. */
