@@ -1,7 +1,7 @@
 import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import { exportJWK, generateKeyPair, jwtVerify, SignJWT } from "jose";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { quiet } from "../../_testing.ts";
 import { ProviderKeys, type ProviderKeysOptions } from "./provider-keys.ts";
 
@@ -61,6 +61,28 @@ describe("a provider's keys", () => {
     expect(keys.usable).toBe(false);
     await jwtVerify(await token(), keys.key);
     expect([keys.usable, keys.fetches]).toEqual([true, { ok: 1, failed: 0 }]);
+  });
+
+  it("are neither old nor asked for later when the gateway's clock is set", async () => {
+    const [before, after] = [await keyPair("a"), await keyPair("b")];
+    let served = [before.jwk];
+    answering({ [discovery]: { issuer: origin, jwks_uri: `${origin}/keys` } });
+    const answer = handler;
+    handler = (request, response) =>
+      request.url === "/keys" ? response.end(JSON.stringify({ keys: served })) : answer(request, response);
+    const keys = keysOf({ cooldownMs: 0 });
+    await jwtVerify(await before.token(), keys.key);
+    const clock = vi.spyOn(Date, "now");
+    try {
+      clock.mockReturnValue(Date.now() + 86_400_000);
+      expect(keys.usable).toBe(true);
+      clock.mockReturnValue(Date.now() - 2 * 86_400_000);
+      served = [after.jwk];
+      await jwtVerify(await after.token(), keys.key);
+    } finally {
+      clock.mockRestore();
+    }
+    expect(keys.fetches).toEqual({ ok: 2, failed: 0 });
   });
 
   it("need no name where there is one", async () => {

@@ -17,7 +17,7 @@ export interface ProviderKeysOptions {
   /** Authorities of the provider's certificate, PEM, read at each fetch. */
   readonly ca: () => string | undefined;
   readonly log: Logger;
-  /** Milliseconds since 1970. @default Date.now */
+  /** Milliseconds of a clock that nobody sets. @default performance.now */
   readonly now?: () => number;
   /** Least time between two fetches that tokens cause, in milliseconds. @default 10_000 */
   readonly cooldownMs?: number;
@@ -45,7 +45,7 @@ export class ProviderKeys {
 
   constructor(options: ProviderKeysOptions) {
     this.#options = options;
-    this.#now = options.now ?? Date.now;
+    this.#now = options.now ?? (() => performance.now());
   }
 
   get fetches(): Readonly<{ ok: number; failed: number }> {
