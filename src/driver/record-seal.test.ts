@@ -100,7 +100,7 @@ describe("a sealed generation record", () => {
     ["that a Sandbox was made with, once that was changed", on(text, { generation: 2 }), /when this one was made/],
     [
       "that a Sandbox was made with, on one of another time",
-      on(text, { creationTimestamp: "2026-12-01T12:06:00Z" }),
+      on(text, { creationTimestamp: "2026-12-01T12:02:01Z" }),
       /it is of another Sandbox of that name/,
     ],
   ])("%s is a problem in words", (_what, resource, problem) => {

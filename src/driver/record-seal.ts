@@ -86,8 +86,8 @@ export class RecordSeal {
   }
 }
 
-/** A request to make a CR is answered by then, whatever becomes of it. */
-const longestCreationMs = 5 * 60_000;
+/** The API server gives up a request after one minute, and a refused one is repeated for a few seconds. */
+const longestCreationMs = 2 * 60_000;
 
 /**
  * The record that a CR is made with cannot name its UID. It counts on a CR that the API server made at that time, and whose spec nobody has
