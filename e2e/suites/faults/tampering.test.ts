@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
-import { labels } from "../../../src/manifests/names.ts";
+import { annotations, labels } from "../../../src/manifests/names.ts";
 import { openshell } from "../../../src/wire/index.ts";
 import type { SeenRequest } from "../../support/api-proxy.ts";
 import { randomName } from "../../support/conformance.ts";
@@ -77,6 +77,27 @@ describe("between the verification of a Pod and its release", { skip: !canBreak 
       expect(answers).toEqual([409]);
       expect(said(await sandbox.get())).toMatch(/AdmissionViolation: .*boundary-role/);
     }
+  });
+
+  it("who opens the gate himself, with what our release writes but its seal, has released nothing: the start ends and names the gate", async () => {
+    const { suite, proxy } = bench;
+    const name = randomName();
+    let opened = false;
+    using _fault = proxy.breaking(async (request, pass) => {
+      const release = releaseOf(request, name);
+      if (release === undefined || opened) return pass();
+      opened = true;
+      const written = z.record(z.string(), z.string()).parse(release.metadata.annotations);
+      const peer = { [annotations.peerUid]: written[annotations.peerUid], "k8s.v1.cni.cncf.io/networks": "other" };
+      const patch = JSON.stringify({ metadata: { annotations: peer }, spec: { schedulingGates: null } });
+      const pod = ["-n", suite.release.sandboxNamespace, "pod", `${suite.workspace}--${name}`];
+      await suite.kubectl(["patch", ...pod, "--type=merge", "--patch", patch]);
+      return pass();
+    });
+    await using sandbox = await suite.create({ name });
+    expect(said(await sandbox.until(failed()))).toMatch(/AdmissionViolation: .*spec\.schedulingGates/);
+    expect(opened).toBe(true);
+    await suite.pods.until("its Pods to be gone", () => suite.podsOf(sandbox).length === 0, { deadlineMs: 60_000 });
   });
 
   const withRelease: Readonly<Record<string, readonly [object, RegExp]>> = {
