@@ -1,6 +1,6 @@
 import type { Live, ObjectMeta, Pod } from "../kube/index.ts";
+import type { BoundaryRole } from "../manifests/index.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
-import type { Role } from "./verify-pods.ts";
 
 /** One write. The executor knows how; the plan says what and why. */
 export type Action =
@@ -11,7 +11,7 @@ export type Action =
   | { readonly do: "run"; readonly record: GenerationRecord; readonly newTemplate: boolean }
   | {
       readonly do: "write-secret";
-      readonly role: Role;
+      readonly role: BoundaryRole;
       readonly pod: Live<Pod>;
       readonly record: GenerationRecord;
       /** The Pod is released: a Secret that is there stays, and counts as written. */
@@ -19,7 +19,7 @@ export type Action =
     }
   | {
       readonly do: "release";
-      readonly role: Role;
+      readonly role: BoundaryRole;
       readonly pod: Live<Pod>;
       readonly peerUid: string;
       readonly record: GenerationRecord;

@@ -1,9 +1,10 @@
 import type { Live, Pod } from "../kube/index.ts";
+import type { BoundaryRole } from "../manifests/index.ts";
 import { type Action, type PlanMemory, secretKey } from "./action.ts";
 import { isGated, isReleased, isScheduled, type Observed } from "./observed.ts";
 import { firstPlaced } from "./placement-order.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
-import { admissionFailure, type Role } from "./verify-pods.ts";
+import { admissionFailure } from "./verify-pods.ts";
 
 /** Between two gated Pods and two released ones: verify, write the Secrets, open the gates in order. */
 export function planBootstrap(
@@ -58,7 +59,7 @@ export function rewriteMissingSecrets(
 }
 
 function release(record: GenerationRecord) {
-  return ([role, pod, peer]: readonly [Role, Live<Pod>, Live<Pod>]): Action => ({
+  return ([role, pod, peer]: readonly [BoundaryRole, Live<Pod>, Live<Pod>]): Action => ({
     do: "release",
     role,
     pod,

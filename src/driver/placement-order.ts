@@ -1,22 +1,23 @@
 import type { Live, Pod } from "../kube/index.ts";
+import type { BoundaryRole } from "../manifests/index.ts";
 import { same } from "./_json.ts";
 import { isGated, isScheduled } from "./observed.ts";
 import type { GenerationRecord } from "./record.ts";
-import { couldPreempt, type Role } from "./verify-pods.ts";
+import { couldPreempt } from "./verify-pods.ts";
 
 /**
  * Which Pod of a required-anti-affinity pair gets its node first. Opened together, a supervisor that may run anywhere can take the only node
  * that its workload fits, and the workload then pends for ever beside a free node (measured). So the workload goes first, unless only the
  * supervisor is tied to nodes: then the workload would do the same to it. Each re-placement turns the order round.
  */
-export function firstPlaced(record: GenerationRecord): Role {
+export function firstPlaced(record: GenerationRecord): BoundaryRole {
   const natural = naturalFirst(record);
   const isTurned = (record.placement?.evicted.length ?? 0) % 2 === 1;
   if (!isTurned) return natural;
   return natural === "workload" ? "supervisor" : "workload";
 }
 
-function naturalFirst({ settings, sandbox, generation }: GenerationRecord): Role {
+function naturalFirst({ settings, sandbox, generation }: GenerationRecord): BoundaryRole {
   const workloadIsTied =
     // The volume of an earlier generation may be bound to a node.
     generation.seeded ||
@@ -52,7 +53,7 @@ const mostRemembered = 20;
  */
 export function podInTheWay(
   record: GenerationRecord,
-  pods: Readonly<Record<Role, Live<Pod>>>,
+  pods: Readonly<Record<BoundaryRole, Live<Pod>>>,
   now: Date,
 ): { readonly pod: Live<Pod>; readonly waitMs: number } | undefined {
   // Where one of the two has no node yet, and the supervisor of a workload that has one follows none that was lost, no agent ever ran.

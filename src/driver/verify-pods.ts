@@ -1,5 +1,6 @@
 import type { Live, Pod } from "../kube/index.ts";
 import {
+  type BoundaryRole,
   labelsOf,
   type PairProps,
   pvcName,
@@ -13,11 +14,9 @@ import { foreignOpening } from "./fence.ts";
 import { type ClusterFacts, isEnding, isOwned, isReleased, type Observed } from "./observed.ts";
 import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
 
-export type Role = "workload" | "supervisor";
-
 /** Compares one Pod with what was asked for. */
 export function violationsOf(
-  role: Role,
+  role: BoundaryRole,
   pod: Live<Pod>,
   record: GenerationRecord,
   gatewayId: string,
@@ -35,8 +34,8 @@ export function admissionFailure(
   observed: Observed,
   record: GenerationRecord,
   gatewayId: string,
-  pods: Readonly<Record<Role, Live<Pod>>>,
-  first: Role,
+  pods: Readonly<Record<BoundaryRole, Live<Pod>>>,
+  first: BoundaryRole,
 ): Failure | undefined {
   const { cluster } = observed;
   for (const role of ["workload", "supervisor"] as const) {
@@ -59,7 +58,7 @@ export function unsealedViolation(
   observed: Observed,
   record: GenerationRecord,
   gatewayId: string,
-  pods: Readonly<Record<Role, Live<Pod> | undefined>>,
+  pods: Readonly<Record<BoundaryRole, Live<Pod> | undefined>>,
 ): Failure | undefined {
   const { cluster } = observed;
   for (const role of ["workload", "supervisor"] as const) {
@@ -122,7 +121,7 @@ export function changedSince(
   { cluster }: Observed,
   record: GenerationRecord,
   { gatewayId, seen }: { readonly gatewayId: string; readonly seen?: ReadonlyMap<string, ReturnType<typeof actedOn>> },
-  pods: Readonly<Record<Role, Live<Pod> | undefined>>,
+  pods: Readonly<Record<BoundaryRole, Live<Pod> | undefined>>,
 ): Failure | undefined {
   for (const role of ["workload", "supervisor"] as const) {
     const pod = pods[role];
@@ -143,7 +142,7 @@ export function changedSince(
 }
 
 export function violationFailure(
-  role: Role,
+  role: BoundaryRole,
   violations: readonly Violation[],
   observed: Observed,
   { settings }: GenerationRecord,
@@ -185,11 +184,11 @@ export function violationFailure(
 /** In required mode the Pod that is placed second must not be able to preempt the first: it would end its own peer (measured). */
 function preemption(
   { settings }: GenerationRecord,
-  pods: Readonly<Record<Role, Live<Pod>>>,
-  first: Role,
+  pods: Readonly<Record<BoundaryRole, Live<Pod>>>,
+  first: BoundaryRole,
 ): Failure | undefined {
   if (settings.sandbox_runtime.pod_anti_affinity !== "required") return undefined;
-  const second: Role = first === "workload" ? "supervisor" : "workload";
+  const second: BoundaryRole = first === "workload" ? "supervisor" : "workload";
   if (!couldPreempt(pods[second], pods[first])) return undefined;
   const [placed, later] = [pods[first].spec, pods[second].spec];
   const name = (spec: Pod["spec"]) => `${spec?.priorityClassName ?? "(none)"} (${spec?.priority ?? 0})`;
@@ -220,7 +219,7 @@ function expectedSupervisor(pair: PairProps): ExpectedPod {
 }
 
 function ruleContext(
-  role: Role,
+  role: BoundaryRole,
   pair: PairProps,
   expected: ExpectedPod,
   cluster: ClusterFacts,
