@@ -197,7 +197,7 @@ const kinds: readonly Kind[] = [
   },
   {
     name: "file in, upload",
-    beside: "tar | kubectl exec -i -- tar x",
+    beside: "tar into kubectl exec -i -- tar x",
     unit: "MiB/s",
     rounds,
     brought: "there",
@@ -245,7 +245,7 @@ const kinds: readonly Kind[] = [
   },
   {
     name: "small files in, upload",
-    beside: "tar | kubectl exec -i -- tar x",
+    beside: "tar into kubectl exec -i -- tar x",
     unit: "files/s",
     rounds,
     brought: "there",
@@ -257,7 +257,7 @@ const kinds: readonly Kind[] = [
   },
   {
     name: "small files out, download",
-    beside: "kubectl exec -- tar c | tar x",
+    beside: "kubectl exec -- tar c into tar x",
     unit: "files/s",
     rounds,
     brought: "here",
@@ -444,10 +444,13 @@ if (wanted("key")) {
 const number = (value: number) => (value < 10 ? value.toFixed(1) : value.toFixed(0));
 const range = ({ median: middle, least, most }: ReturnType<typeof spread>) =>
   `${middle.toFixed(2)} (${least.toFixed(2)} to ${most.toFixed(2)})`;
-const cells = rows.map(
-  ({ name, beside, unit, ours, peer, ratio, cpuRatio, brokenOfPeer, runs }) =>
-    `| ${name} | ${number(ours)} ${unit} | ${number(peer)} ${unit}, ${beside}${brokenOfPeer === 0 ? "" : ` (${brokenOfPeer} of ${runs.peer.length} came broken)`} | ${range(ratio)} | ${range(cpuRatio)} |`,
-);
+/** Of copies that came broken a rate says nothing. */
+const cells = rows.map(({ name, beside, unit, ours, peer, ratio, cpuRatio, brokenOfPeer, runs }) => {
+  const broken = `${brokenOfPeer} of ${runs.peer.length} came broken`;
+  const theirs = brokenOfPeer > 0 ? `${broken}, ${beside}` : `${number(peer)} ${unit}, ${beside}`;
+  const ratios = brokenOfPeer > 0 ? "| |" : `${range(ratio)} | ${range(cpuRatio)} |`;
+  return `| ${name} | ${number(ours)} ${unit} | ${theirs} | ${ratios}`;
+});
 const tails = (times: readonly number[]) =>
   [0.5, 0.9, 0.99, 1].map((share) => number(percentile(times, share))).join(" / ");
 if (open.length > 0) cells.push(`| exec of true, connection open, p50 / p90 / p99 / worst | ${tails(open)} ms | | | |`);
