@@ -7,7 +7,7 @@ import {
   type ServerHttp2Session,
   type ServerHttp2Stream,
 } from "node:http2";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, Socket } from "node:net";
 import * as grpc from "@grpc/grpc-js";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { createChannel, createServer as createGrpcServer, grpcClient, openshell } from "./index.ts";
@@ -106,4 +106,19 @@ it("has the sender of bytes to a client a mebibyte ahead of its reader", async (
   await roundTrip(session);
   expect(session.remoteSettings.initialWindowSize).toBe(1024 * 1024);
   expect(session.state.remoteWindowSize).toBe(1024 * 1024);
+});
+
+it("lets no small message wait for an earlier one to be acknowledged, at neither end", async () => {
+  const prompt = new Set<number | undefined>();
+  const setNoDelay = vi.spyOn(Socket.prototype, "setNoDelay").mockImplementation(function (this: Socket, on = true) {
+    if (on) prompt.add(this.localPort);
+    return this;
+  });
+  try {
+    const { stream } = await openCall();
+    const { localPort, remotePort } = stream.session?.socket ?? {};
+    expect([...prompt]).toEqual(expect.arrayContaining([localPort, remotePort]));
+  } finally {
+    setNoDelay.mockRestore();
+  }
 });
