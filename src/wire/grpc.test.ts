@@ -1,3 +1,5 @@
+import { once } from "node:events";
+import { connect } from "node:http2";
 import * as grpc from "@grpc/grpc-js";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { OpenShellError } from "../common/errors.ts";
@@ -50,6 +52,7 @@ const implementation: Implementation<Service, string> = {
 
 let server: grpc.Server;
 let channel: grpc.Client;
+let port: number;
 
 beforeEach(async () => {
   server = createServer();
@@ -57,7 +60,7 @@ beforeEach(async () => {
     if (context.header("x-refuse") !== undefined) throw new OpenShellError("unauthenticated", "refused");
     return "grpc";
   });
-  const port = await new Promise<number>((resolve, reject) => {
+  port = await new Promise<number>((resolve, reject) => {
     server.bindAsync("127.0.0.1:0", grpc.ServerCredentials.createInsecure(), (error, bound) =>
       error ? reject(error) : resolve(bound),
     );
@@ -142,6 +145,35 @@ describe.each(["over a socket", "in this process"])("a typed client %s", (where)
 it("authenticates before it says that a method is not implemented", async () => {
   const call = grpcClient(openshell.OpenShell, channel).getDraftPolicy({}, { headers: { "x-refuse": "1" } });
   await expect(call).rejects.toMatchObject({ code: "unauthenticated" });
+});
+
+it.each(["GetSandbox", "ExecSandbox"])("reads nothing of %s before it knows who sends it", async (method) => {
+  const session = connect(`http://127.0.0.1:${port}`);
+  const headers = { "content-type": "application/grpc", te: "trailers", "x-refuse": "1" };
+  const call = session.request({ ":method": "POST", ":path": `/openshell.v1.OpenShell/${method}`, ...headers });
+  // The beginning of a message of 7 MiB, whose rest does not come.
+  call.write(Buffer.from([0, 0, 0x70, 0, 0]));
+  const [answer] = await once(call, "response");
+  expect(answer).toMatchObject({ "grpc-status": "16", "grpc-message": "refused" });
+  session.destroy();
+});
+
+it("takes no request of another number of messages than one", async () => {
+  for (const bodies of [
+    [],
+    [
+      [0, 0, 0, 0, 0],
+      [0, 0, 0, 0, 0],
+    ],
+  ]) {
+    const session = connect(`http://127.0.0.1:${port}`);
+    const headers = { "content-type": "application/grpc", te: "trailers" };
+    const call = session.request({ ":method": "POST", ":path": "/openshell.v1.OpenShell/Health", ...headers });
+    call.end(Buffer.from(bodies.flat()));
+    const [answer] = await once(call, "response");
+    expect(answer).toMatchObject({ "grpc-status": "3", "grpc-message": "a%20request%20is%20one%20message" });
+    session.destroy();
+  }
 });
 
 it("keeps the failure of a stream that is looked at later", async () => {

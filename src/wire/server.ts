@@ -21,7 +21,8 @@ export function addService<S extends DescService, P>(
   const definitions: Record<string, grpc.MethodDefinition<unknown, unknown>> = {};
   const handlers: grpc.UntypedServiceImplementation = {};
   for (const method of service.methods) {
-    definitions[method.localName] = definitionOf(method);
+    // Also where there is one: grpc-js reads a request that is not a stream before anybody is asked who sends it, 8 MiB for each call.
+    definitions[method.localName] = { ...definitionOf(method), requestStream: true };
     const implement = (implementation as Record<string, unknown>)[method.localName] as LooseHandler | undefined;
     handlers[method.localName] = serve(
       method,
@@ -34,11 +35,7 @@ export function addService<S extends DescService, P>(
 }
 
 type Authenticate = (context: CallContext<undefined>) => unknown;
-type AnyCall =
-  | grpc.ServerUnaryCall<unknown, unknown>
-  | grpc.ServerReadableStream<unknown, unknown>
-  | grpc.ServerWritableStream<unknown, unknown>
-  | grpc.ServerDuplexStream<unknown, unknown>;
+type AnyCall = grpc.ServerReadableStream<unknown, unknown> | grpc.ServerDuplexStream<unknown, unknown>;
 
 function serve(
   method: DescMethod,
@@ -46,10 +43,13 @@ function serve(
   authenticate: Authenticate,
   onError: (error: OpenShellError, method: DescMethod) => void,
 ) {
-  const run = async (call: AnyCall, request: unknown): Promise<unknown> => {
+  const { methodKind } = method;
+  const takesMany = methodKind === "client_streaming" || methodKind === "bidi_streaming";
+  const run = async (call: AnyCall): Promise<unknown> => {
     const context = contextOf(method, call);
     const principal = await authenticate(context as CallContext<undefined>);
     if (handler === undefined) throw unimplemented(method);
+    const request = takesMany ? messagesOf(call) : await onlyMessageOf(call);
     return handler(request, { ...context, principal });
   };
   const fail = (error: unknown) => {
@@ -58,40 +58,22 @@ function serve(
     return toServiceError(known);
   };
 
-  switch (method.methodKind) {
-    case "unary":
-      return (call: grpc.ServerUnaryCall<unknown, unknown>, reply: grpc.sendUnaryData<unknown>) => {
-        run(call, call.request).then(
-          (value) => reply(null, value),
-          (error: unknown) => reply(fail(error)),
-        );
-      };
-    case "client_streaming":
-      return (call: grpc.ServerReadableStream<unknown, unknown>, reply: grpc.sendUnaryData<unknown>) => {
-        run(call, messagesOf(call)).then(
-          (value) => reply(null, value),
-          (error: unknown) => reply(fail(error)),
-        );
-      };
-    case "server_streaming":
-      return (call: grpc.ServerWritableStream<unknown, unknown>) => {
-        run(call, call.request)
-          .then((responses) => pump(responses as Stream<unknown>, call))
-          .then(
-            () => call.end(),
-            (error: unknown) => call.emit("error", fail(error)),
-          );
-      };
-    case "bidi_streaming":
-      return (call: grpc.ServerDuplexStream<unknown, unknown>) => {
-        run(call, messagesOf(call))
-          .then((responses) => pump(responses as Stream<unknown>, call))
-          .then(
-            () => call.end(),
-            (error: unknown) => call.emit("error", fail(error)),
-          );
-      };
+  if (methodKind === "unary" || methodKind === "client_streaming") {
+    return (call: grpc.ServerReadableStream<unknown, unknown>, reply: grpc.sendUnaryData<unknown>) => {
+      run(call).then(
+        (value) => reply(null, value),
+        (error: unknown) => reply(fail(error)),
+      );
+    };
   }
+  return (call: grpc.ServerDuplexStream<unknown, unknown>) => {
+    run(call)
+      .then((responses) => pump(responses as Stream<unknown>, call))
+      .then(
+        () => call.end(),
+        (error: unknown) => call.emit("error", fail(error)),
+      );
+  };
 }
 
 function contextOf(method: DescMethod, call: AnyCall): Omit<CallContext, "principal"> {
@@ -114,18 +96,27 @@ function clientWentAway(): OpenShellError {
   return new OpenShellError("cancelled", "the client went away");
 }
 
-type ReadableCall = grpc.ServerReadableStream<unknown, unknown> | grpc.ServerDuplexStream<unknown, unknown>;
-
 /**
  * Messages of a readable call; leaving the loop early keeps the writing side open. A client that cancels may seem to end its side first:
  * Node sends END_STREAM before RST_STREAM. Where half of something must not pass for the whole, the messages have to say their own end.
  * @throws cancelled when the client goes away
  */
-async function* messagesOf(call: ReadableCall) {
+async function* messagesOf(call: AnyCall) {
   try {
     yield* holdFew(call).iterator({ destroyOnReturn: false });
   } catch (error) {
     // A cancelled call's stream is destroyed, which Node tells as a premature close.
     throw call.cancelled || call.destroyed ? clientWentAway() : error;
   }
+}
+
+/** @throws cancelled when the client goes away, invalid-argument when it sends another number of messages than one */
+async function onlyMessageOf(call: AnyCall): Promise<unknown> {
+  const messages = [];
+  for await (const message of messagesOf(call)) {
+    messages.push(message);
+    if (messages.length > 1) break;
+  }
+  if (messages.length === 1) return messages[0];
+  throw new OpenShellError("invalid-argument", "a request is one message");
 }
