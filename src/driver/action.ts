@@ -55,6 +55,8 @@ export interface PlanMemory {
   readonly refusedReplacement?: RefusedReplacement | undefined;
   /** `actedOn` in the Pods as this process saw them first, by UID. */
   readonly seen?: ReadonlyMap<string, Readonly<Record<string, string>>>;
+  /** When labels of ours were put back lately, by the UID of the object; milliseconds since the epoch, oldest first. */
+  readonly restored?: ReadonlyMap<string, readonly number[]>;
   /** Pods that said why they end, as they were last seen, for when nothing is left of them. */
   readonly troubled?: readonly Live<Pod>[];
 }

@@ -910,6 +910,31 @@ describe("labels that somebody changes", () => {
     await watching;
   });
 
+  test.each([
+    ["the workload Pod's role", "pods", labels.boundaryRole],
+    ["the workload Pod's gateway", "pods", labels.gatewayId],
+    ["the Sandbox's gateway", "sandboxes", labels.gatewayId],
+  ])("as often as they are put back, end the generation: %s", async (_what, plural, label) => {
+    const cluster = new FakeCluster();
+    let now = Date.now();
+    const { client, driver } = await driverOn(cluster, testSettings(), { now: () => new Date(now) });
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    const of = () => cluster.all(plural).find(({ metadata }) => metadata.name === "default--blue");
+    const isEnded = () => cluster.all<AgentSandbox>("sandboxes")[0]?.spec.operatingMode === "Suspended";
+    let changes = 0;
+    for (let object = of(); object !== undefined && !isEnded() && changes < 20; object = of()) {
+      changes += 1;
+      now += 2_000;
+      await relabel(cluster, object, plural, { [label]: "other" });
+      await until(cluster, "an answer", () => isEnded() || of()?.metadata.labels?.[label] !== "other");
+      await until(cluster, "the driver", () => driver.depth() === 0);
+    }
+    expect(changes).toBe(9);
+    expect(await reasonsOf(client)).toEqual(["AdmissionViolation", "GenerationFailed", "GenerationFailed"]);
+    expect(of()?.metadata.labels?.[label]).not.toBe("other");
+    expect(cluster.all("pods")).toEqual([]);
+  });
+
   test("a Sandbox that somebody else deleted ends in deleted", async () => {
     const cluster = new FakeCluster();
     const { client, driver } = await driverOn(cluster);

@@ -46,6 +46,7 @@ function planOf(
     seen?: ReadonlyMap<string, Readonly<Record<string, string>>>;
     refusedReplacement?: RefusedReplacement;
     troubled?: readonly Live<Pod>[];
+    restored?: ReadonlyMap<string, readonly number[]>;
   } = {},
 ) {
   return plan(observed, {
@@ -54,6 +55,7 @@ function planOf(
     writtenSecrets: new Set(memory.written),
     missingSecrets: new Set(memory.missing),
     ...(memory.seen && { seen: memory.seen }),
+    ...(memory.restored && { restored: memory.restored }),
     ...(memory.troubled && { troubled: memory.troubled }),
     refusedReplacement: memory.refusedReplacement,
   });
@@ -906,6 +908,47 @@ describe("life beside others", () => {
     expect(planOf(testObserved(record, { ...up, workloads: [tampered as Live<Pod>] })).actions).toMatchObject([
       { do: "restore-labels", labels: { [labels.boundaryRole]: "workload" } },
     ]);
+  });
+
+  describe("labels that are changed again after they were put back", () => {
+    const [workload] = up.workloads as [Live<Pod>];
+    const relabelled = { ...workload.metadata.labels, [labels.boundaryRole]: "x" };
+    const tampered = { ...workload, metadata: { ...workload.metadata, labels: relabelled } };
+    const departed = new Set([workload.metadata.uid]);
+    const planAfter = (agoMs: readonly number[], seen: Partial<Observed>, request?: Request) =>
+      planOf(testObserved(record, { ...up, ...seen }), {
+        ...(request && { request }),
+        restored: new Map([[workload.metadata.uid, agoMs.map((ms) => testNow.getTime() - ms)]]),
+      });
+
+    test.each<[string, Partial<Observed>]>([
+      ["as they are seen", { workloads: [tampered] }],
+      ["as they hide the Pod", { departed }],
+    ])("are put back later and later, %s", (_how, seen) => {
+      expect(verbs(planAfter([50], seen).actions)).toEqual([]);
+      expect(planAfter([50], seen).againAfterMs).toBe(50);
+      expect(verbs(planAfter([100], seen).actions)).toEqual(["restore-labels"]);
+      expect(planAfter([900, 100], seen).againAfterMs).toBe(100);
+      expect(
+        planAfter(
+          [7, 6, 5, 4, 3, 2, 1].map((s) => s * 1_000),
+          seen,
+        ).againAfterMs,
+      ).toBe(undefined);
+    });
+
+    test("end the generation after the eighth time within a minute, and are put back once more", () => {
+      const times = [60, 8, 7, 6, 5, 4, 3, 2].map((s) => s * 1_000);
+      expect(verbs(planAfter(times, { workloads: [tampered] }).actions)).toEqual(["restore-labels"]);
+      const often = [...times, 1_000];
+      for (const seen of [{ workloads: [tampered] }, { departed }]) {
+        const { actions } = planAfter(often, seen);
+        expect(verbs(actions)).toEqual(["suspend", "delete-pod", "restore-labels"]);
+        expect(actions[0]).toMatchObject({ record: { failure: { reason: "AdmissionViolation" } } });
+      }
+      expect(planAfter(often, { workloads: up.workloads }).actions).toEqual([]);
+      expect(verbs(planAfter(often, { departed }, { kind: "stop" }).actions)).toEqual(["restore-labels"]);
+    });
   });
 
   test.each(["workload", "supervisor"] as const)("an ephemeral container in the %s Pod ends the generation", (role) => {

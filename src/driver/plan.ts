@@ -22,7 +22,7 @@ import { reasonClass } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 import { controllerRefusal } from "./refusal.ts";
 import { refusedForMs, replacementWindow, replaceSupervisor } from "./replacement.ts";
-import { changedLabels, missedObjects, missedPods } from "./restore-labels.ts";
+import { changedLabels, missedObjects, missedPods, paced } from "./restore-labels.ts";
 import { changedSince, unknownWorkload, unsealedViolation } from "./verify-pods.ts";
 
 const silentControllerMs = 10_000;
@@ -35,7 +35,12 @@ export function plan(observed: Observed, memory: PlanMemory): Plan {
   const { record } = observed.record;
   // Before anything is concluded from what is not shown.
   const missed = missedObjects(observed, record, memory.gatewayId);
-  if (missed.length > 0) return { actions: missed };
+  if (missed.length > 0) {
+    const { due, leftMs, failure } = paced(missed, memory.restored, observed.now);
+    const isWanted = memory.request === undefined && record.intent === "running";
+    if (failure === undefined || !isWanted) return { actions: due, ...again(leftMs) };
+    return { actions: [...endWith(observed, failed(record, failure)).actions, ...missed] };
+  }
   switch (memory.request?.kind) {
     case "stop":
       return record.intent === "stopped" ? planStopped(observed) : endWith(observed, stopped(record));
@@ -54,12 +59,15 @@ function planStopped(observed: Observed): Plan {
 }
 
 /** Without its record nobody can vouch for the Pods of a sandbox: they are ended, unless it may never have been ours. */
-function planWithoutRecord(observed: Observed, { request }: PlanMemory): Plan {
+function planWithoutRecord(observed: Observed, { request, restored }: PlanMemory): Plan {
   const { resource, record } = observed;
   if (resource === undefined || record?.ok !== false) return nothing;
   if (!record.wasReadable && request?.kind !== "stop") return nothing;
   const missed = missedPods(observed);
-  if (missed.length > 0) return { actions: missed };
+  if (missed.length > 0) {
+    const { due, leftMs } = paced(missed, restored, observed.now);
+    return { actions: due, ...again(leftMs) };
+  }
   const suspend: Action[] = isRunning(resource) ? [{ do: "suspend", record: undefined }] : [];
   return { actions: [...suspend, ...supervisorsToDelete(observed)] };
 }
@@ -189,27 +197,28 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   );
   if (leaving.length > 0) return { actions: leaving };
 
+  const changed = changedLabels(observed, record, memory.gatewayId);
+  const restoring = paced(changed, memory.restored, observed.now);
   // A workload that runs is watched and mended whatever its supervisor does meanwhile.
   const breach =
     breachWhileRunning(observed, record, workload, supervisor) ??
     changedSince(observed, record, memory, { workload, supervisor }) ??
-    unsealedViolation(observed, record, memory.gatewayId, { workload, supervisor });
-  if (breach !== undefined) return fail(breach);
-  const repairs = [
-    ...pointService(observed, record),
-    ...changedLabels(observed, record, memory.gatewayId),
-    ...replacedSupervisors(observed, record),
-  ];
+    unsealedViolation(observed, record, memory.gatewayId, { workload, supervisor }) ??
+    restoring.failure;
+  // The fence is to hold until they have ended.
+  if (breach !== undefined) return { actions: [...fail(breach).actions, ...changed] };
+  const leftMs = again(timeout.leftMs, restoring.leftMs).againAfterMs;
+  const repairs = [...pointService(observed, record), ...restoring.due, ...replacedSupervisors(observed, record)];
   // Its supervisor ends with it, which is not what the sandbox ends of.
-  if (awaitsLastPhase(workload)) return { actions: repairs, ...again(timeout.leftMs) };
+  if (awaitsLastPhase(workload)) return { actions: repairs, ...again(leftMs) };
 
   if (supervisor === undefined || isEnding(supervisor, cluster) || isTerminal(supervisor)) {
     const replacement = replaceSupervisor(observed, record, workload, supervisor, memory.refusedReplacement);
     if ("failure" in replacement) return fail(replacement.failure);
-    return { ...replacement, actions: [...repairs, ...replacement.actions] };
+    return { actions: [...repairs, ...replacement.actions], ...again(leftMs, replacement.againAfterMs) };
   }
   // It is replaced once its node says that it is over. Until then it is none that a former loss still waits for.
-  if (awaitsLastPhase(supervisor)) return { actions: repairs, ...again(timeout.leftMs) };
+  if (awaitsLastPhase(supervisor)) return { actions: repairs, ...again(leftMs) };
   const window = replacementWindow(observed, record, workload, supervisor, memory.refusedReplacement);
   if (window.failure !== undefined) return fail(window.failure);
   const trouble = troubleOf(supervisor);
@@ -217,7 +226,7 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   if (window.leftMs === undefined && trouble !== undefined && reasonClass(trouble.reason) === "failed") {
     return fail({ condition: "WorkloadReady", reason: trouble.reason, message: `supervisor Pod: ${trouble.message}` });
   }
-  const later = again(timeout.leftMs, window.leftMs);
+  const later = again(leftMs, window.leftMs);
   const refusedMs = refusedForMs(memory.refusedReplacement, record, observed.now);
   if (refusedMs > 0) return { actions: repairs, ...again(refusedMs, later.againAfterMs) };
 

@@ -55,7 +55,7 @@ export const reasons = {
   AdmissionViolation: entry(
     admitted,
     "failed",
-    "admission changed a field it may not change, or somebody an image or an annotation of a Pod that is released",
+    "admission changed a field it may not change, or somebody an image or an annotation of a Pod that is released, or its labels again and again",
   ),
   AgentSandboxSchemaTooOld: entry(admitted, "failed", "the installed Sandbox CRD dropped a field"),
   ImageVolumeUnsupported: entry(admitted, "failed", "the cluster dropped the image volume of the runtime"),

@@ -19,6 +19,7 @@ import type { Reason } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 import { isRefusal } from "./refusal.ts";
 import { isReplacement, lossOf, type SupervisorLoss } from "./replacement.ts";
+import { mostRestorations } from "./restore-labels.ts";
 import { type Condition, conditionsOf } from "./status.ts";
 import { actedOn } from "./verify-pods.ts";
 
@@ -34,6 +35,8 @@ interface Memory {
   readonly missingSecrets: Set<string>;
   readonly seen: Map<string, Readonly<Record<string, string>>>;
   refusedReplacement: RefusedReplacement | undefined;
+  /** As in the plan. */
+  readonly restored: Map<string, readonly number[]>;
   /** The last few Pods of which nothing is left, and that said why they ended. */
   troubled: readonly Live<Pod>[];
   readonly changedAt: Map<string, { readonly text: string; readonly at: Date }>;
@@ -222,6 +225,9 @@ export class Reconciler {
         const isDone = outcomes[index]?.status === "fulfilled" && failures[index] === undefined;
         if (isDone) this.#tellReplacement(action, observed, memory);
         if (isDone && action.do === "restore-labels" && !view.overlay.isGone(action.metadata.uid)) {
+          const { uid } = action.metadata;
+          const times = [...(memory.restored.get(uid) ?? []), this.#options.now().getTime()];
+          memory.restored.set(uid, times.slice(-mostRestorations));
           this.#tellTampering(sandboxId, action);
         }
         if (isDone && action.do === "write-secret") memory.missingSecrets.delete(action.pod.metadata.uid);
@@ -375,6 +381,7 @@ export class Reconciler {
       missingSecrets: new Set(),
       seen: new Map(),
       refusedReplacement: undefined,
+      restored: new Map(),
       troubled: [],
       changedAt: new Map(),
     };
@@ -410,13 +417,14 @@ function sessionOf(action: Action, observed: Observed): string | undefined {
 
 /** Notes new Pods and forgets those that are gone: a sandbox may be started any number of times in one process. */
 function keepToLivingPods(
-  { writtenSecrets: written, missingSecrets: missing, seen }: Memory,
-  { workloads, supervisors }: Observed,
+  { writtenSecrets: written, missingSecrets: missing, seen, restored }: Memory,
+  { resource, workloads, supervisors }: Observed,
 ): void {
   const living = new Map([...workloads, ...supervisors].map((pod) => [pod.metadata.uid, pod]));
   for (const key of written) if (!living.has(key.slice(0, key.indexOf("/")))) written.delete(key);
   for (const uid of missing) if (!living.has(uid)) missing.delete(uid);
   for (const uid of seen.keys()) if (!living.has(uid)) seen.delete(uid);
+  for (const uid of restored.keys()) if (!living.has(uid) && uid !== resource?.metadata.uid) restored.delete(uid);
   for (const [uid, pod] of living) if (!seen.has(uid)) seen.set(uid, actedOn(pod));
 }
 

@@ -1,8 +1,8 @@
 import type { KubeObject, Live, Pod } from "../kube/index.ts";
 import { labels, labelsOf, supervisorPodName } from "../manifests/index.ts";
-import type { Action } from "./action.ts";
+import type { Action, PlanMemory } from "./action.ts";
 import { generationOf, isEnding, isReleased, isRunning, type Observed } from "./observed.ts";
-import { type GenerationRecord, pairOf } from "./record.ts";
+import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
 
 type Kind = "sandbox" | "workloadPod" | "supervisorPod";
 type Restore = Extract<Action, { do: "restore-labels" }>;
@@ -63,6 +63,42 @@ export function changedLabels(observed: Observed, record: GenerationRecord, gate
     const wrong = wanted.filter(([key, value]) => metadata.labels?.[key] !== value);
     return wrong.length === 0 ? [] : [restore(kind, metadata, Object.fromEntries(wrong))];
   });
+}
+
+/** Of one object within a minute; whoever changes its labels once more does not leave them, and the generation ends. */
+export const mostRestorations = 8;
+const restorationsCountMs = 60_000;
+const longestPauseMs = 1_000;
+
+/**
+ * Those that are due. Who changes labels again, such as the Agent Sandbox controller after somebody changed its template, is answered later
+ * and later, so that the API server does not bear the quarrel: for 5 s in all, in which the fence may be open.
+ */
+export function paced(
+  wanted: readonly Restore[],
+  restored: PlanMemory["restored"],
+  now: Date,
+): { readonly due: readonly Restore[]; readonly leftMs?: number; readonly failure?: Failure } {
+  const all = wanted.map((action) => {
+    const times = (restored?.get(action.metadata.uid) ?? []).filter((at) => now.getTime() - at < restorationsCountMs);
+    const pauseMs = Math.min(longestPauseMs, 50 * 2 ** times.length);
+    return { action, times, leftMs: (times.at(-1) ?? Number.NEGATIVE_INFINITY) + pauseMs - now.getTime() };
+  });
+  const waits = all.map(({ leftMs }) => leftMs).filter((ms) => ms > 0);
+  const fought = all.find(({ times }) => times.length >= mostRestorations);
+  return {
+    due: all.filter(({ leftMs }) => leftMs <= 0).map(({ action }) => action),
+    ...(waits.length > 0 && { leftMs: Math.min(...waits) }),
+    ...(fought && { failure: foughtOver(fought.action) }),
+  };
+}
+
+function foughtOver({ kind, metadata, labels: wanted }: Restore): Failure {
+  return {
+    condition: "PodsAdmitted",
+    reason: "AdmissionViolation",
+    message: `somebody changes ${Object.keys(wanted).join(", ")} of ${kind} ${metadata.name} again and again: put back ${mostRestorations} times within a minute; look for who writes there, or into spec.podTemplate of the Sandbox`,
+  };
 }
 
 function expected(kind: Kind, record: GenerationRecord, gatewayId: string, pod?: Pod): Record<string, string> {
