@@ -19,7 +19,7 @@ import { type Action, type RefusedReplacement, type Request, secretKey, sessionK
 import type { Observed } from "./observed.ts";
 import { plan } from "./plan.ts";
 import { podWithoutSecret } from "./platform-events.ts";
-import type { GenerationRecord } from "./record.ts";
+import type { Failure, GenerationRecord } from "./record.ts";
 import { actedOn } from "./verify-pods.ts";
 
 const required = testSettings({}, { pod_anti_affinity: "required" });
@@ -1060,6 +1060,37 @@ describe("life beside others", () => {
     ]);
     const tolerated = { ...cluster, toleratedPolicies: ["someone-elses"] };
     expect(planOf(testObserved(record, { ...up, cluster: tolerated })).actions).toEqual([]);
+  });
+
+  describe("a workload that must not run on", () => {
+    const planAfter = (reason: Failure["reason"], running: boolean, workload: object = {}) => {
+      const failure = { condition: "PodsAdmitted", reason, message: "x" } as const;
+      const ended = { ...record, intent: "failed", failure } as const;
+      const { workloads } = both(record, { workload: { gated: false, node: "a", status: runningStatus, ...workload } });
+      return verbs(planOf(testObserved(ended, { resource: testResource(ended, running), workloads })).actions);
+    };
+
+    test.each(["ForeignContainer", "ForeignNetworkPolicy", "PlacementViolated", "AdmissionViolation"] as const)(
+      "is deleted once its CR is suspended, since the controller may be away: %s",
+      (reason) => {
+        expect(planAfter(reason, true)).toEqual(["suspend"]);
+        expect(planAfter(reason, false)).toEqual(["delete-pod"]);
+      },
+    );
+
+    test("is another than one that ended by itself, is gated, is ending, or is somebody else's", () => {
+      expect(planAfter("OutOfMemory", false)).toEqual([]);
+      expect(planAfter("AdmissionViolation", false, { gated: true })).toEqual([]);
+      for (const metadata of [{ deletionTimestamp: testNow.toISOString() }, { ownerReferences: [] }]) {
+        expect(planAfter("ForeignContainer", false, { metadata })).toEqual([]);
+      }
+    });
+
+    test("is also one whose record was damaged", () => {
+      const observed = { resource: testResource(record, false), workloads: up.workloads };
+      const unreadable = { ok: false, problem: "no JSON", wasReadable: true } as const;
+      expect(verbs(planOf(testObserved(record, { ...observed, record: unreadable })).actions)).toEqual(["delete-pod"]);
+    });
   });
 
   test.each<[string, object]>([

@@ -2,13 +2,15 @@ import { type Affinity, foreignAffinity, pairSelector } from "../manifests/index
 import { same } from "./_json.ts";
 import type { Action, Plan, PlanMemory } from "./action.ts";
 import { planBootstrap, rewriteMissingSecrets } from "./bootstrap.ts";
-import { breachWhileRunning, endOfWorkload, provisioningTimeout } from "./ends.ts";
+import { breachWhileRunning, endOfWorkload, isBreach, provisioningTimeout } from "./ends.ts";
 import {
   agentStatus,
   currentWorkload,
   generationOf,
   isEnding,
+  isGated,
   isGoing,
+  isOwned,
   isReleased,
   isRunning,
   isSuspended,
@@ -55,7 +57,7 @@ function planStopped(observed: Observed): Plan {
   const { resource, record } = observed;
   if (record?.ok !== true || resource === undefined) return nothing;
   const suspend: Action[] = isRunning(resource) ? [{ do: "suspend", record: record.record }] : [];
-  return { actions: [...suspend, ...supervisorsToDelete(observed)] };
+  return { actions: [...suspend, ...supervisorsToDelete(observed), ...breachedWorkloads(observed)] };
 }
 
 /** Without its record nobody can vouch for the Pods of a sandbox: they are ended, unless it may never have been ours. */
@@ -69,7 +71,7 @@ function planWithoutRecord(observed: Observed, { request, restored }: PlanMemory
     return { actions: due, ...again(leftMs) };
   }
   const suspend: Action[] = isRunning(resource) ? [{ do: "suspend", record: undefined }] : [];
-  return { actions: [...suspend, ...supervisorsToDelete(observed)] };
+  return { actions: [...suspend, ...supervisorsToDelete(observed), ...breachedWorkloads(observed)] };
 }
 
 /** Suspends the CR and deletes the supervisors at once: two writes. */
@@ -79,6 +81,19 @@ function endWith(observed: Observed, record: GenerationRecord): Plan {
 
 function supervisorsToDelete({ supervisors, cluster }: Observed): Action[] {
   return supervisors.filter((pod) => !isEnding(pod, cluster)).map((pod) => ({ do: "delete-pod", pod }));
+}
+
+/**
+ * What must not run on is not left to the Agent Sandbox controller alone, which may be away. It makes no other in its place once the CR is
+ * suspended. What is gated runs nothing.
+ */
+function breachedWorkloads(observed: Observed): Action[] {
+  const { resource, record, workloads, cluster } = observed;
+  if (resource === undefined || isRunning(resource)) return [];
+  if (record?.ok === true && !isBreach(record.record)) return [];
+  return workloads
+    .filter((pod) => isOwned(pod, observed) && !isGated(pod) && !isEnding(pod, cluster))
+    .map((pod) => ({ do: "delete-pod", pod }));
 }
 
 /** Those of former sessions that ended where they were, as an eviction by a kubelet leaves them; their Secrets go with them. */
