@@ -1191,6 +1191,28 @@ describe("who leads", () => {
     expect(refusals).toBe(1);
   });
 
+  test("a create whose Sandbox somebody deletes before it could be looked at is answered", async () => {
+    const cluster = new FakeCluster();
+    const { client } = await driverOn(cluster);
+    const answer = Promise.withResolvers<void>();
+    cluster.beforeWrite = ({ verb, resource }) =>
+      verb === "create" && resource === "services" ? answer.promise : undefined;
+    // As many as are worked on at a time.
+    const others = Array.from({ length: 64 }, (_, index) =>
+      client.createSandbox({ sandbox: { ...asked, id: `other-${index}`, name: `other-${index}` } }),
+    );
+    for (const other of others) other.catch(() => undefined);
+    await until(cluster, "the others", () => cluster.all("sandboxes").length === 64, 15_000);
+    const creating = client.createSandbox({ sandbox: asked });
+    creating.catch(() => undefined);
+    const of = () => cluster.all("sandboxes").find(({ metadata }) => metadata.name === "default--blue");
+    await until(cluster, "the Sandbox", () => of() !== undefined);
+    cluster.forget("sandboxes", of() as Live<KubeObject>);
+    await cluster.settle();
+    answer.resolve();
+    await expect(creating).rejects.toMatchObject({ code: "not-found" });
+  });
+
   test("a driver that leads no more ends what it has begun, and begins nothing", async () => {
     const cluster = new FakeCluster();
     const { client, driver } = await driverOn(cluster);

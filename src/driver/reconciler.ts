@@ -30,7 +30,7 @@ interface Memory {
     | (Extract<Request, { kind: "stop" }> & { readonly done: Deferred<void> })
     | undefined;
   /** The caller of CreateSandbox waits for the supervisor to be accepted. */
-  creating: Deferred<GenerationRecord> | undefined;
+  creating: (Deferred<GenerationRecord> & { isMade?: true }) | undefined;
   readonly writtenSecrets: Set<string>;
   readonly missingSecrets: Set<string>;
   readonly seen: Map<string, Readonly<Record<string, string>>>;
@@ -119,11 +119,12 @@ export class Reconciler {
   async create(record: GenerationRecord, makeResource: () => Promise<void>): Promise<GenerationRecord> {
     const memory = this.#memoryOf(record.sandbox.id);
     if (memory.creating !== undefined) return await memory.creating.promise;
-    const creating = Promise.withResolvers<GenerationRecord>();
+    const creating: NonNullable<Memory["creating"]> = Promise.withResolvers<GenerationRecord>();
     creating.promise.catch(() => undefined);
     memory.creating = creating;
     try {
       await makeResource();
+      creating.isMade = true;
       this.wake(record.sandbox.id);
     } catch (error) {
       if (memory.creating === creating) memory.creating = undefined;
@@ -185,7 +186,8 @@ export class Reconciler {
       return;
     }
     const memory = this.#memory.get(sandboxId);
-    if (memory?.creating !== undefined && hub.get(sandboxId) === undefined) return;
+    // It is not there yet.
+    if (memory?.creating !== undefined && !memory.creating.isMade) return;
     hub.remove(sandboxId);
     view.forget(sandboxId);
     const gone = new OpenShellError("not-found", `sandbox ${sandboxId} was deleted`);
