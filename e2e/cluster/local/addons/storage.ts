@@ -6,13 +6,13 @@ import { programPath } from "../programs.ts";
 
 const provisioner = "openshell.local/directory";
 
-/** The default StorageClass: a directory of the node that the first consumer has. Called as k3d's, which does the same. */
+/** The default StorageClass: a directory of the node that the first consumer has. */
 export function storageObjects(): readonly object[] {
   return [
     {
       apiVersion: "storage.k8s.io/v1",
       kind: "StorageClass",
-      metadata: { name: "local-path", annotations: { "storageclass.kubernetes.io/is-default-class": "true" } },
+      metadata: { name: "directory", annotations: { "storageclass.kubernetes.io/is-default-class": "true" } },
       provisioner,
       volumeBindingMode: "WaitForFirstConsumer",
       reclaimPolicy: "Delete",
