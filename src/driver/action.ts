@@ -25,6 +25,8 @@ export type Action =
       readonly record: GenerationRecord;
     }
   | { readonly do: "record"; readonly record: GenerationRecord }
+  /** The CR is touched: the Agent Sandbox controller tries again at once, which may wait up to a quarter of an hour by itself. */
+  | { readonly do: "nudge" }
   /** The CR is suspended and says why in its record; a record that cannot be read is left as it is. */
   | { readonly do: "suspend"; readonly record: GenerationRecord | undefined }
   | {

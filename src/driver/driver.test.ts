@@ -15,7 +15,7 @@ import {
   type Secret,
   sandboxes,
 } from "../kube/index.ts";
-import { clusterPermissions, labels, sandboxNamespacePermissions } from "../manifests/index.ts";
+import { annotations, clusterPermissions, labels, sandboxNamespacePermissions } from "../manifests/index.ts";
 import { compute, localClient } from "../wire/index.ts";
 import { FakeCluster, refusal } from "./_fake-cluster.ts";
 import { testSandboxId, testSettings } from "./_testing.ts";
@@ -493,6 +493,29 @@ describe("refusals", () => {
     });
     expect(cluster.all("sandboxes").length).toBe(1);
   });
+});
+
+test("an error of the controller that may pass has the Sandbox touched, by one write", async () => {
+  const cluster = new FakeCluster();
+  let now = Date.now();
+  const { client, driver } = await driverOn(cluster, testSettings(), { now: () => new Date(now) });
+  // The controller of this cluster sees no Sandbox, and so makes no Pod.
+  const stored = cluster.all.bind(cluster);
+  cluster.all = (plural) => (plural === "sandboxes" ? [] : stored(plural));
+  await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+  now += 31_000;
+  cluster.calls.length = 0;
+  const resource: Resource = { group: "", version: "v1", kind: "", plural: "sandboxes", namespaced: true };
+  const error = { type: "Ready", status: "False", reason: "ReconcilerError", message: "x", lastTransitionTime: "" };
+  const patch = { type: "merge", body: { status: { conditions: [error] } } } as const;
+  await cluster.patch(resource, "sandboxes", "default--blue", patch);
+  const nudged = () => stored<AgentSandbox>("sandboxes")[0]?.metadata.annotations?.[annotations.nudge];
+  await until(cluster, "a write", () => nudged() !== undefined);
+  await until(cluster, "the driver", () => driver.depth() === 0);
+  expect(nudged()).toBe(new Date(now).toISOString());
+  expect(await reasonsOf(client)).toContain("ControllerError");
+  // One by the test, one by the driver.
+  expect(cluster.writes()).toEqual(["patch sandboxes", "patch sandboxes"]);
 });
 
 describe("a sandbox that has failed", () => {

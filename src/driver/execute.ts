@@ -127,6 +127,11 @@ export class Executor {
       case "record":
         await this.#patchResource(observed, { metadata: this.#recordAnnotation(observed, action.record) });
         return undefined;
+      case "nudge":
+        await this.#patchResource(observed, {
+          metadata: { annotations: { [annotations.nudge]: observed.now.toISOString() } },
+        });
+        return undefined;
       case "suspend":
         await this.#suspend(action.record, observed);
         return undefined;

@@ -415,6 +415,33 @@ describe("what ends a generation", () => {
     expect(planOf(observed).actions).toEqual([]);
   });
 
+  describe("and what may pass, which the controller reports,", () => {
+    const error = { type: "Ready", status: "False", reason: "ReconcilerError", message: "x", lastTransitionTime: "" };
+    const planAfter = (ms: number, change: { nudgedMs?: number; workloads?: Live<Pod>[] } = {}) => {
+      const now = new Date(testNow.getTime() + ms);
+      const resource = testResource(record, true, { conditions: [error] });
+      const { nudgedMs, workloads = [] } = change;
+      const nudged = nudgedMs && { [annotations.nudge]: new Date(testNow.getTime() + nudgedMs).toISOString() };
+      const metadata = { ...resource.metadata, annotations: { ...resource.metadata.annotations, ...nudged } };
+      const supervisors = [testPod("supervisor", record)];
+      return planOf(testObserved(record, { resource: { ...resource, metadata }, workloads, supervisors, now }));
+    };
+
+    test("does not: the controller is asked to try again, once in 30 s", () => {
+      expect(verbs(planAfter(29_000).actions)).toEqual([]);
+      expect(planAfter(29_000).againAfterMs).toBe(1_000);
+      expect(verbs(planAfter(30_000).actions)).toEqual(["nudge"]);
+      expect(verbs(planAfter(45_000, { nudgedMs: 30_000 }).actions)).toEqual([]);
+      expect(verbs(planAfter(60_000, { nudgedMs: 30_000 }).actions)).toEqual(["nudge"]);
+    });
+
+    test("is asked for as long as the workload has no node: what it cannot make may be the claim", () => {
+      expect(verbs(planAfter(30_000, { workloads: [testPod("workload", record)] }).actions)).toContain("nudge");
+      const { workloads } = both(record, { workload: { gated: false, node: "a" } });
+      expect(verbs(planAfter(30_000, { workloads }).actions)).not.toContain("nudge");
+    });
+  });
+
   test("a violation, with the field named", () => {
     const pods = both(testRecord(), { workload: { spec: { hostNetwork: true } } });
     expect(planOf(testObserved(testRecord(), pods)).actions[0]).toMatchObject({

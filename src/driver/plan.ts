@@ -22,7 +22,7 @@ import { podInTheWay, withoutNode } from "./placement-order.ts";
 import { awaitsLastPhase, troubleOf } from "./pod-trouble.ts";
 import { reasonClass } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
-import { controllerRefusal } from "./refusal.ts";
+import { controllerRefusal, nudge } from "./refusal.ts";
 import { refusedForMs, replacementWindow, replaceSupervisor } from "./replacement.ts";
 import { changedLabels, missedObjects, missedPods, paced } from "./restore-labels.ts";
 import { changedSince, unknownWorkload, unsealedViolation } from "./verify-pods.ts";
@@ -197,11 +197,15 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   const timeout = provisioningTimeout(observed, record, workload);
   if (timeout.failure !== undefined) return fail(timeout.failure);
 
+  const nudging = nudge(observed, record, workload);
   if (workload === undefined) {
     const refused = controllerRefusal(observed, record);
     const failure = refused.failure ?? unknownWorkload(observed, record, memory.gatewayId);
     if (failure !== undefined) return fail(failure);
-    return { actions: pointService(observed, record), ...again(timeout.leftMs, refused.leftMs, silentControllerMs) };
+    return {
+      actions: [...pointService(observed, record), ...nudging.actions],
+      ...again(timeout.leftMs, refused.leftMs, nudging.leftMs, silentControllerMs),
+    };
   }
   if (isEnding(workload, cluster)) return { actions: [], ...again(timeout.leftMs) };
   const evicted = [workload, supervisor].filter(
@@ -222,8 +226,13 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
     restoring.failure;
   // The fence is to hold until they have ended.
   if (breach !== undefined) return { actions: [...fail(breach).actions, ...changed] };
-  const leftMs = again(timeout.leftMs, restoring.leftMs).againAfterMs;
-  const repairs = [...pointService(observed, record), ...restoring.due, ...replacedSupervisors(observed, record)];
+  const leftMs = again(timeout.leftMs, restoring.leftMs, nudging.leftMs).againAfterMs;
+  const repairs = [
+    ...pointService(observed, record),
+    ...restoring.due,
+    ...nudging.actions,
+    ...replacedSupervisors(observed, record),
+  ];
   // Its supervisor ends with it, which is not what the sandbox ends of.
   if (awaitsLastPhase(workload)) return { actions: repairs, ...again(leftMs) };
 

@@ -40,7 +40,11 @@ export const reasons = {
   CreatingPods: entry(admitted, "waiting", "the Pods are being made"),
   ControllerSilent: entry(admitted, "waiting", "the Agent Sandbox controller has not made the Pod yet"),
   WaitingForOldPod: entry(admitted, "waiting", "a Pod of the former generation is still ending"),
-  ControllerError: entry(admitted, "waiting", "the Agent Sandbox controller reports an error that may pass"),
+  ControllerError: entry(
+    admitted,
+    "waiting",
+    "the Agent Sandbox controller reports an error that may pass; it is asked to try again every 30 seconds",
+  ),
   QuotaExceeded: entry(admitted, "failed", "a ResourceQuota refused a Pod"),
   LimitRangeRefused: entry(admitted, "failed", "a LimitRange refused a Pod"),
   PodSecurityRefused: entry(admitted, "failed", "Pod Security refused a Pod"),

@@ -1,7 +1,9 @@
 import { retry } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
-import { kubeStatusOf, type Refusal, refusalOf } from "../kube/index.ts";
-import type { Observed } from "./observed.ts";
+import { kubeStatusOf, type Pod, type Refusal, refusalOf } from "../kube/index.ts";
+import { annotations } from "../manifests/index.ts";
+import type { Action } from "./action.ts";
+import { isScheduled, type Observed } from "./observed.ts";
 import type { Reason } from "./reasons.ts";
 import { brief, type Failure, type GenerationRecord } from "./record.ts";
 
@@ -52,6 +54,8 @@ const tries = { attempts: 4, initialMs: 250, factor: 3 };
 /** For a webhook that takes its time to fail. */
 const longestTriesMs = 2_000;
 const controllerTriesMs = 4_000;
+/** The controller's own tries are closer to each other in the first of these. */
+const nudgeEveryMs = 30_000;
 
 /** Repeats a write as long as its refusal may be over in a moment. */
 export async function insisting<T>(write: () => Promise<T>): Promise<T> {
@@ -99,6 +103,21 @@ export function controllerRefusal(
   const since = Math.max(Date.parse(startedAt), Date.parse(lastTransitionTime) || 0);
   const leftMs = isMomentary(message) ? since + controllerTriesMs - observed.now.getTime() : 0;
   return leftMs > 0 ? { leftMs } : { failure };
+}
+
+/**
+ * Nobody tells the controller that the cause of its error is gone (a webhook that was away, a claim that a former Sandbox left), and each of
+ * its tries comes later than the one before, after a quarter of an hour at last (measured). Any write of the CR lets it try again.
+ */
+export function nudge(
+  observed: Observed,
+  { startedAt }: GenerationRecord,
+  workload: Pod | undefined,
+): { readonly actions: readonly Action[]; readonly leftMs?: number } {
+  if (controllerError(observed) === undefined || (workload && isScheduled(workload))) return { actions: [] };
+  const last = Date.parse(observed.resource?.metadata.annotations?.[annotations.nudge] ?? "") || 0;
+  const leftMs = Math.max(Date.parse(startedAt), last) + nudgeEveryMs - observed.now.getTime();
+  return leftMs > 0 ? { actions: [], leftMs } : { actions: [{ do: "nudge" }] };
 }
 
 function refused(what: string, reason: Reason, message: string): Failure {
