@@ -15,7 +15,11 @@ function faults(role: "workload" | "supervisor", tamper: (pod: never) => void, r
 }
 
 type AnyPod = {
-  metadata: { labels: Record<string, string | undefined>; annotations: Record<string, string> };
+  metadata: {
+    labels: Record<string, string | undefined>;
+    annotations: Record<string, string>;
+    ownerReferences: object[];
+  };
   // biome-ignore lint/suspicious/noExplicitAny: the tests write what no type allows
   spec: any;
 };
@@ -57,6 +61,10 @@ describe.each(["workload", "supervisor"] as const)("an admitted %s Pod", (role) 
     ],
     ["no shared process namespace, as an earlier gateway made it", (pod) => delete pod.spec.shareProcessNamespace],
     ["another controller's gate", (pod) => pod.spec.schedulingGates.push({ name: "kueue.x-k8s.io/admission" })],
+    [
+      "another controller's finalizer",
+      (pod) => Object.assign(pod.metadata, { finalizers: ["kueue.x-k8s.io/managed"] }),
+    ],
     ["an SELinux level", (pod) => Object.assign(pod.spec.securityContext, { seLinuxOptions: { level: "s0:c1,c2" } })],
   ])("may have %s", (_what, change) => {
     expect(faults(role, change as never)).toEqual([]);
@@ -91,6 +99,11 @@ describe.each(["workload", "supervisor"] as const)("an admitted %s Pod", (role) 
       "a reserved label added",
       "metadata.labels.openshell.ai/new",
       (pod) => Object.assign(pod.metadata.labels, { "openshell.ai/new": "x" }),
+    ],
+    [
+      "an owner added",
+      "metadata.ownerReferences",
+      (pod) => pod.metadata.ownerReferences.push({ kind: "ConfigMap", name: "x", uid: "x", apiVersion: "v1" }),
     ],
     ["a RuntimeClass swapped", "spec.runtimeClassName", (pod) => Object.assign(pod.spec, { runtimeClassName: "weak" })],
     [

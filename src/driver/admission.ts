@@ -25,8 +25,14 @@ export interface ExpectedPod {
 export function verifyAdmission(expected: ExpectedPod, admitted: Json, context: RuleContext): Violation[] {
   const violations: Violation[] = [];
   const metadata = (admitted.metadata ?? {}) as Json;
+  // One is the Sandbox, by which a Pod is known as ours. Another would keep it when that is deleted: the garbage collector waits for both.
+  const [, ...moreOwners] = (metadata.ownerReferences ?? []) as unknown[];
   const seen = {
-    metadata: { labels: metadata.labels ?? {}, annotations: metadata.annotations ?? {} },
+    metadata: {
+      labels: metadata.labels ?? {},
+      annotations: metadata.annotations ?? {},
+      ownerReferences: moreOwners,
+    },
     spec: admitted.spec ?? {},
   };
   // What is absent is compared as a whole, and it is what is below the affinity that has a rule.

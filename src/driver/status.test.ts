@@ -34,6 +34,25 @@ const stoppedRecord = testRecord({ intent: "stopped" });
 const failure = { condition: "Scheduled", reason: "PlacementViolated", message: "both on a" } as const;
 const failedRecord = testRecord({ intent: "failed", failure });
 
+describe("a Pod that another controller's finalizer holds", () => {
+  const held = { deletionTimestamp: late.toISOString(), finalizers: ["kueue.x-k8s.io/managed"] };
+  const resource = testResource(stoppedRecord, false);
+  const one = /^Pod \S+ goes when its finalizer is taken away by whose it is: kueue.x-k8s.io\/managed$/;
+  const messages = (change: Partial<Observed>, request?: Request) =>
+    conditionsOf(testObserved(stoppedRecord, { resource, ...change }), { request }).map(({ message }) => message);
+
+  test.each(["workload", "supervisor"] as const)("is named as what the sandbox waits for: %s", (role) => {
+    const waits = { [`${role}s`]: [testPod(role, record, { metadata: held })] };
+    expect(messages(waits)).toEqual([one, one, one].map((text) => expect.stringMatching(text)));
+    expect(messages({ ...waits, resource: undefined })[0]).toMatch(one);
+    if (role === "workload") expect(messages(waits, { kind: "start", record })[0]).toMatch(one);
+  });
+
+  test("is not, before it is to end", () => {
+    expect(messages(pods({ metadata: { finalizers: held.finalizers } }))[0]).toBe("the Pods are being ended");
+  });
+});
+
 describe("what is said about a sandbox", () => {
   test.each<[string, string[], Observed, Request?]>([
     ["its Pods are being made", ["CreatingPods", "WaitingForAdmission", "WaitingForScheduling"], testObserved(record)],

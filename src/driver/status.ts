@@ -36,7 +36,7 @@ export function conditionsOf(
   const { resource, record } = observed;
   const { request, refusedReplacement } = memory;
   if (resource === undefined || isGoing(observed)) {
-    return everywhere("Deleting", "the sandbox is being deleted");
+    return everywhere("Deleting", heldPod(observed) ?? "the sandbox is being deleted");
   }
   if (record?.ok !== true) {
     return withoutRecord(observed);
@@ -45,7 +45,7 @@ export function conditionsOf(
   if (record.record.intent === "stopped" || request?.kind === "stop") {
     const left = [...observed.workloads, ...observed.supervisors];
     return left.length > 0 || isRunning(resource)
-      ? everywhere("Stopping", inTheWay(observed) ?? "the Pods are being ended")
+      ? everywhere("Stopping", inTheWay(observed) ?? heldPod(observed) ?? "the Pods are being ended")
       : everywhere("Stopped", "stopped; the workspace is kept");
   }
   if (record.record.intent === "failed") {
@@ -87,6 +87,15 @@ function inTheWay(observed: Observed): string | undefined {
   return pod && `Pod ${pod.metadata.name} has the name of the workload and does not belong to this Sandbox; delete it`;
 }
 
+/** Queueing controllers hold a Pod until they have counted it out (Kueue): it is not for us to take their finalizer away. */
+function heldPod({ workloads, supervisors }: Observed): string | undefined {
+  const pod = [...workloads, ...supervisors].find(
+    ({ metadata }) => metadata.deletionTimestamp !== undefined && (metadata.finalizers ?? []).length > 0,
+  );
+  const by = pod?.metadata.finalizers?.join(", ");
+  return pod && `Pod ${pod.metadata.name} goes when its finalizer is taken away by whose it is: ${by}`;
+}
+
 function starting(observed: Observed): Condition[] {
   const { workloads, resource } = observed;
   const waits = workloads.length > 0;
@@ -96,7 +105,7 @@ function starting(observed: Observed): Condition[] {
       ? waiting(
           "PodsAdmitted",
           "WaitingForOldPod",
-          inTheWay(observed) ?? "the Pod of the former generation is still ending",
+          inTheWay(observed) ?? heldPod(observed) ?? "the Pod of the former generation is still ending",
         )
       : waiting("PodsAdmitted", "CreatingPods", "the Pods of a new generation are being made");
   return [
