@@ -80,11 +80,9 @@ class Extraction implements AsyncDisposable {
   /** Set last, innermost first: writing into a directory changes its time, and it may be read-only. */
   readonly #directories: { readonly path: string; readonly mode: number; readonly mtime: Date }[] = [];
   #top = "";
-  /** Small files that are being made, by their path. */
+  /** Small files that are being made, by their {@link keyOf}. */
   readonly #making = new Map<string, Promise<void>>();
   #failed: { readonly error: unknown } | undefined;
-  /** What the system takes from the mode of a file that is made. */
-  readonly #umask = process.umask();
 
   private constructor(root: string, staging: string, options: ExtractOptions) {
     this.#root = root;
@@ -115,7 +113,7 @@ class Extraction implements AsyncDisposable {
     }
     this.#top ||= parts[0] ?? "";
     // A name may come twice, and as something else.
-    if (!isFile(header) || this.#making.has(path)) await this.#made();
+    if (!isFile(header) || this.#making.has(keyOf(path))) await this.#made();
     if (header.type === "directory") {
       await this.#directory(parts);
       // The destination itself is the user's, not the stream's.
@@ -195,14 +193,15 @@ class Extraction implements AsyncDisposable {
     for await (const chunk of entry as AsyncIterable<Uint8Array>) contents.push(chunk);
     if (this.#making.size >= smallFilesAtOnce) await Promise.race(this.#making.values());
     if (this.#failed !== undefined) throw this.#failed.error;
+    const key = keyOf(path);
     const making = this.#fill(path, header, contents).then(
-      () => void this.#making.delete(path),
+      () => void this.#making.delete(key),
       (error: unknown) => {
-        this.#making.delete(path);
+        this.#making.delete(key);
         this.#failed ??= { error };
       },
     );
-    this.#making.set(path, making);
+    this.#making.set(key, making);
   }
 
   /** Returns when no small file is being made. @throws what the first that failed was refused with */
@@ -219,7 +218,8 @@ class Extraction implements AsyncDisposable {
         await file.writeFile(chunk);
         this.#tally.bytes += chunk.length;
       }
-      if ((mode & this.#umask) !== 0) await file.chmod(mode);
+      // Not only the umask decides what `open` makes of a mode: a default ACL of the directory and the mount do, too.
+      if (((await file.stat()).mode & 0o777) !== mode) await file.chmod(mode);
       const mtime = header.mtime ?? new Date();
       await file.utimes(mtime, mtime);
     } finally {
@@ -231,6 +231,11 @@ class Extraction implements AsyncDisposable {
 
 function isFile({ type }: Header): boolean {
   return type === "file" || type === "contiguous-file";
+}
+
+/** The same for all names that some file system takes for one: of two, the later counts, so they are not made at the same time. */
+function keyOf(path: string): string {
+  return path.normalize("NFC").toLowerCase();
 }
 
 /** A file that was not there. A name that comes twice: the later one counts, as tar has it. */

@@ -18,7 +18,8 @@ import {
 import fs, { access } from "node:fs/promises";
 import { syncBuiltinESMExports } from "node:module";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
+import { setImmediate } from "node:timers/promises";
 import { type Pack, pack } from "tar-stream";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { cut } from "./files.ts";
@@ -186,6 +187,43 @@ describe("many small files", () => {
     expect(readFileSync(join(directory, "out/x"), "utf8")).toBe("29");
     expect(readlinkSync(join(directory, "out/y"))).toBe("x");
     expect(readFileSync(join(directory, "out/z"), "utf8")).toBe("file");
+  });
+
+  /** Puts something before each `open`; gives back what undoes it. */
+  function opening(before: (path: string, mode: number) => Promise<number>): Disposable {
+    const open = fs.open;
+    vi.spyOn(fs, "open").mockImplementation(async (path, flags, mode) =>
+      open(path, flags, await before(String(path), Number(mode))),
+    );
+    syncBuiltinESMExports();
+    return {
+      [Symbol.dispose]() {
+        vi.restoreAllMocks();
+        syncBuiltinESMExports();
+      },
+    };
+  }
+
+  it("have their modes where the directory's own rules take something of them", async () => {
+    using _rules = opening(async (_path, mode) => mode & 0o700);
+    await extractTree(crafted([{ name: "run", type: "file", mode: 0o755 }, "x"]), join(directory, "out"));
+    expect(statSync(join(directory, "out/run")).mode & 0o777).toBe(0o755);
+  });
+
+  it("are not made at the same time when some file system takes their names for one", async () => {
+    const making = new Set<string>();
+    const together: string[][] = [];
+    using _turns = opening(async (path, mode) => {
+      making.add(basename(path));
+      // Until everything that need not wait has begun, too.
+      for (let turn = 0; turn < 50; turn += 1) await setImmediate();
+      together.push([...making].sort());
+      making.delete(basename(path));
+      return mode;
+    });
+    const file = (name: string) => [{ name, type: "file" as const }, name] as const;
+    await extractTree(crafted(file("A"), file("b"), file("a")), join(directory, "out"));
+    expect(together).toEqual([["A", "b"], ["b"], ["a"]]);
   });
 
   it("of which one cannot be made leave nothing", async () => {
