@@ -189,6 +189,13 @@ const local = (side: Side) => join(here, side);
 
 const kinds: readonly Kind[] = [
   {
+    name: "start of the program",
+    beside: "kubectl version --client",
+    unit: "ms",
+    rounds: commands,
+    command: { ours: openshellCommand("--version"), peer: quoted(clients.kubectl, "version", "--client") },
+  },
+  {
     name: "exec of true",
     beside: "kubectl exec",
     unit: "ms",
