@@ -29,7 +29,7 @@ function phases(): string {
     "## Reasons of the driver's conditions",
     "",
     "`waiting` may come true by itself; `failed` will not, and makes the phase ERROR at once. The list is only ever appended to.",
-    "A webhook that cannot be reached, and a right that the gateway lacks, may be over in a moment: they count when they last for four seconds.",
+    "A webhook that cannot be reached, and a right that the gateway lacks, may be over in a moment: they count when they last for a few seconds.",
     "",
     "| reason | conditions | class | meaning |",
     "|---|---|---|---|",

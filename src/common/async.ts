@@ -15,6 +15,14 @@ export function deadline(ms: number, parent?: AbortSignal): AbortSignal {
   return parent === undefined ? timeout : AbortSignal.any([timeout, parent]);
 }
 
+/** Milliseconds of a clock that nobody sets, and a pause by it; another one is passed in by tests. */
+export interface Clock {
+  now(): number;
+  sleep(ms: number, signal?: AbortSignal): Promise<void>;
+}
+
+export const realClock: Clock = { now: () => performance.now(), sleep };
+
 export interface BackoffOptions {
   /** First delay in milliseconds. @default 100 */
   readonly initialMs?: number;
@@ -50,18 +58,20 @@ export interface RetryOptions extends BackoffOptions {
   readonly attempts?: number;
   /** Whether this failure is worth another attempt. @default any */
   readonly retryable?: (error: unknown) => boolean;
+  /** The pause between two attempts. @default sleep */
+  readonly pause?: Clock["sleep"];
 }
 
 /** Runs `operation` until it succeeds, with jittered backoff and an end; the last error is thrown as it was. */
 export async function retry<T>(operation: (attempt: number) => Promise<T>, options: RetryOptions = {}): Promise<T> {
-  const { attempts = 5, retryable = () => true, signal } = options;
+  const { attempts = 5, retryable = () => true, signal, pause = sleep } = options;
   for (let attempt = 0; ; attempt += 1) {
     signal?.throwIfAborted();
     try {
       return await operation(attempt);
     } catch (error) {
       if (attempt + 1 >= attempts || !retryable(error)) throw error;
-      await sleep(backoffMs(attempt, options), signal);
+      await pause(backoffMs(attempt, options), signal);
     }
   }
 }

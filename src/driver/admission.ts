@@ -1,3 +1,4 @@
+import { cut } from "../common/cut.ts";
 import { isPlainObject, sameField } from "./_json.ts";
 import { admissionRules, type Rule, type RuleContext } from "./admission-rules.ts";
 
@@ -59,7 +60,7 @@ function compare(
   context: RuleContext,
   violations: Violation[],
 ): void {
-  const rule: Rule | undefined = admissionRules[path];
+  const rule: Rule | undefined = context.rules?.[path] ?? admissionRules[path];
   if (rule !== undefined) {
     if (!rule.tolerates(expected, admitted, context))
       violations.push(...blamed(rule, expected, admitted, shown, context));
@@ -128,6 +129,5 @@ function keyUnlessMount(
 
 function show(value: unknown): string {
   if (value === undefined) return "absent";
-  const text = JSON.stringify(value);
-  return text.length > 160 ? `${text.slice(0, 157)}...` : text;
+  return cut(JSON.stringify(value), 160);
 }

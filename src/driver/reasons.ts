@@ -38,6 +38,11 @@ export const reasons = {
   // PodsAdmitted.
   Admitted: entry(admitted, "ok", "both Pods exist and are what was asked for"),
   CreatingPods: entry(admitted, "waiting", "the Pods are being made"),
+  AgentSandboxUnavailable: entry(
+    admitted,
+    "waiting",
+    "given by no condition any more: a call is refused with it while the cluster does not serve the Agent Sandbox API",
+  ),
   ControllerSilent: entry(admitted, "waiting", "the Agent Sandbox controller has not made the Pod yet"),
   WaitingForOldPod: entry(admitted, "waiting", "a Pod of the former generation is still ending"),
   ControllerError: entry(
@@ -59,7 +64,7 @@ export const reasons = {
   AdmissionViolation: entry(
     admitted,
     "failed",
-    "admission changed a field it may not change, or somebody an image or an annotation of a Pod that is released, or its labels again and again",
+    "a field of a Pod was changed that may not be: by admission, or later an image, an annotation or, repeatedly, a label",
   ),
   AgentSandboxSchemaTooOld: entry(admitted, "failed", "the installed Sandbox CRD dropped a field"),
   ImageVolumeUnsupported: entry(admitted, "failed", "the cluster dropped the image volume of the runtime"),

@@ -73,7 +73,7 @@ describe("the generation record", () => {
     const failure = { condition: "PodsAdmitted", reason: "AdmissionRefused", message: "ä".repeat(40_000) } as const;
     const read = on(writeRecord({ ...huge, intent: "failed", failure }));
     const message = (read.ok && read.record.failure?.message) || "";
-    expect(message).toBe(`${"ä".repeat(512)}…`);
+    expect(message).toBe(`${"ä".repeat(1023)}…`);
   });
 
   test.each<[string, string | undefined]>([

@@ -1,5 +1,6 @@
 import { createHash, randomBytes } from "node:crypto";
 import { z } from "zod";
+import { cut, longestText } from "../common/cut.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { defaultSettings } from "../config/index.ts";
 import {
@@ -56,7 +57,6 @@ export interface Failure {
 
 /** What a generation may begin with. The few words and UIDs that the driver adds later always have room. */
 export const maxRecordBytes = 32 * 1024;
-const maxMessageBytes = 1024;
 
 const strings = z.record(z.string(), z.string());
 const affinity = z.record(z.string(), z.unknown());
@@ -122,10 +122,14 @@ const recordSchema = z.object({
   bindsUids: z.literal(true).optional(),
 });
 
-/** Never refuses: an end has to be written whatever the record holds. */
+/**
+ * Never refuses: an end has to be written whatever the record holds. The cluster's own words may be whole objects (a webhook's refusal, a patch
+ * that may not be): their beginning has to do.
+ */
 export function writeRecord(record: GenerationRecord): string {
   const { failure } = record;
-  return JSON.stringify(failure ? { ...record, failure: { ...failure, message: brief(failure.message) } } : record);
+  if (failure === undefined) return JSON.stringify(record);
+  return JSON.stringify({ ...record, failure: { ...failure, message: cut(failure.message, longestText) } });
 }
 
 /** @throws invalid-argument when a generation would begin with a larger record than one may */
@@ -136,12 +140,6 @@ export function requireRoom(record: GenerationRecord): void {
     "invalid-argument",
     `the sandbox's labels, annotations and placement need ${bytes} bytes in its generation record; ${maxRecordBytes} is the limit`,
   );
-}
-
-/** The cluster's own words may be whole objects (a webhook's refusal, a patch that may not be): their beginning has to do. */
-export function brief(message: string): string {
-  const bytes = Buffer.from(message);
-  return bytes.length <= maxMessageBytes ? message : `${bytes.toString("utf8", 0, maxMessageBytes)}…`;
 }
 
 export type ReadRecord =

@@ -1,11 +1,12 @@
-import { retry } from "../common/async.ts";
+import { realClock, retry } from "../common/async.ts";
+import { cut, longestText } from "../common/cut.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { kubeStatusOf, type Pod, type Refusal, refusalOf } from "../kube/index.ts";
 import { annotations } from "../manifests/index.ts";
 import type { Action } from "./action.ts";
 import { isScheduled, type Observed } from "./observed.ts";
 import type { Reason } from "./reasons.ts";
-import { brief, type Failure, type GenerationRecord } from "./record.ts";
+import type { Failure, GenerationRecord } from "./record.ts";
 
 const reasonsOfRefusals: Readonly<Record<string, Reason>> = {
   quota: "QuotaExceeded",
@@ -49,20 +50,20 @@ const ownReasons = ["NameTaken", "SecretNameTaken", "AdmissionViolation"] as con
  */
 const isMomentary = (text: string): boolean => /^(webhook-unreachable|permission)$/.test(refusalOf(text)?.kind ?? "");
 
-/** The last of four tries is made 3.3 s after the first at the latest, since callers are to hear of a refusal within seconds. */
-const tries = { attempts: 4, initialMs: 250, factor: 3 };
-/** For a webhook that takes its time to fail. */
-const longestTriesMs = 2_000;
-const controllerTriesMs = 4_000;
+/**
+ * What is momentary counts after a few seconds, in which callers are to hear of it: ours after four tries, 3.3 s at the latest, or with the
+ * first that fails more than two seconds after the first began, since a webhook may take its time to fail; the controller's after four seconds.
+ */
+const momentary = { tries: { attempts: 4, initialMs: 250, factor: 3 }, lastTryBeforeMs: 2_000, controllerMs: 4_000 };
 /** The controller's own tries are closer to each other in the first of these. */
 const nudgeEveryMs = 30_000;
 
 /** Repeats a write as long as its refusal may be over in a moment. */
-export async function insisting<T>(write: () => Promise<T>): Promise<T> {
-  const begin = performance.now();
+export async function insisting<T>(write: () => Promise<T>, clock = realClock): Promise<T> {
+  const begin = clock.now();
   const retryable = (error: unknown) =>
-    isMomentary(kubeStatusOf(error)?.message ?? "") && performance.now() - begin < longestTriesMs;
-  return await retry(write, { ...tries, retryable });
+    isMomentary(kubeStatusOf(error)?.message ?? "") && clock.now() - begin < momentary.lastTryBeforeMs;
+  return await retry(write, { ...momentary.tries, retryable, pause: clock.sleep });
 }
 
 /** What a write of ours was refused with, as a failure; undefined when the error may pass. */
@@ -101,7 +102,7 @@ export function controllerRefusal(
   const failure = refusalFailure("the workload Pod", message);
   if (failure === undefined) return {};
   const since = Math.max(Date.parse(startedAt), Date.parse(lastTransitionTime) || 0);
-  const leftMs = isMomentary(message) ? since + controllerTriesMs - observed.now.getTime() : 0;
+  const leftMs = isMomentary(message) ? since + momentary.controllerMs - observed.now.getTime() : 0;
   return leftMs > 0 ? { leftMs } : { failure };
 }
 
@@ -121,5 +122,5 @@ export function nudge(
 }
 
 function refused(what: string, reason: Reason, message: string): Failure {
-  return { condition: "PodsAdmitted", reason, message: `the cluster refused ${what}: ${brief(message)}` };
+  return { condition: "PodsAdmitted", reason, message: `the cluster refused ${what}: ${cut(message, longestText)}` };
 }

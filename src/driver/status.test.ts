@@ -37,7 +37,7 @@ const failedRecord = testRecord({ intent: "failed", failure });
 describe("a Pod that another controller's finalizer holds", () => {
   const held = { deletionTimestamp: late.toISOString(), finalizers: ["kueue.x-k8s.io/managed"] };
   const resource = testResource(stoppedRecord, false);
-  const one = /^Pod \S+ goes when its finalizer is taken away by whose it is: kueue.x-k8s.io\/managed$/;
+  const one = /^Pod \S+ waits for the owner of finalizer kueue.x-k8s.io\/managed to remove it$/;
   const messages = (change: Partial<Observed>, request?: Request) =>
     conditionsOf(testObserved(stoppedRecord, { resource, ...change }), { request }).map(({ message }) => message);
 
@@ -236,6 +236,6 @@ test("the vocabulary is closed: every reason belongs to known conditions and has
     for (const type of of) expect(conditionTypes).toContain(type);
   }
   expect(reasonClass("toString")).toBeUndefined();
-  // Why a call is refused, and no condition of a sandbox.
-  expect(reasonClass("AgentSandboxUnavailable")).toBeUndefined();
+  // No condition has it any more; whoever kept it still finds what it meant.
+  expect(reasonClass("AgentSandboxUnavailable")).toBe("waiting");
 });

@@ -93,7 +93,7 @@ function heldPod({ workloads, supervisors }: Observed): string | undefined {
     ({ metadata }) => metadata.deletionTimestamp !== undefined && (metadata.finalizers ?? []).length > 0,
   );
   const by = pod?.metadata.finalizers?.join(", ");
-  return pod && `Pod ${pod.metadata.name} goes when its finalizer is taken away by whose it is: ${by}`;
+  return pod && `Pod ${pod.metadata.name} waits for the owner of finalizer ${by} to remove it`;
 }
 
 function starting(observed: Observed): Condition[] {

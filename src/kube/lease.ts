@@ -1,4 +1,4 @@
-import { sleep } from "../common/async.ts";
+import { type Clock, realClock } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { isAlreadyExists, isConflict, isNotFound } from "./errors.ts";
 import { type Lease, leases } from "./resources.ts";
@@ -16,6 +16,8 @@ export interface LeaseOptions {
   readonly signal?: AbortSignal;
   /** Told of failures that are tried again. */
   readonly onError?: (error: unknown) => void;
+  /** @default the process's own */
+  readonly clock?: Clock;
 }
 
 export interface HeldLease {
@@ -64,23 +66,24 @@ export async function holdLease(options: LeaseOptions): Promise<HeldLease> {
 /** A lease that was taken by a write. */
 interface Taken {
   readonly lease: Live<Lease>;
-  /** When that write was sent, by `performance.now()`: the server may have applied it right then, however late it answered. */
+  /** When that write was sent, by the clock: the server may have applied it right then, however late it answered. */
   readonly since: number;
 }
 
 async function acquire(options: LeaseOptions, durationMs: number): Promise<Taken> {
+  const { clock = realClock } = options;
   let seen = { renewTime: "", holder: "", at: 0 };
   for (;;) {
     if (options.signal?.aborted) throw new OpenShellError("cancelled", `stopped waiting for lease ${options.name}`);
     try {
       const lease = await options.client.find(leases, options.namespace, options.name, { urgent: true });
-      const since = performance.now();
+      const since = clock.now();
       const deadlineMs = durationMs * countedOn;
       if (lease === undefined) return { lease: await create(options, durationMs, deadlineMs), since };
       const { holderIdentity: holder = "", renewTime = "", leaseTransitions = 0 } = lease.spec ?? {};
-      if (renewTime !== seen.renewTime || holder !== seen.holder) seen = { renewTime, holder, at: performance.now() };
+      if (renewTime !== seen.renewTime || holder !== seen.holder) seen = { renewTime, holder, at: clock.now() };
       const heldMs = (lease.spec?.leaseDurationSeconds ?? 0) * 1000;
-      if (holder === "" || holder === options.identity || performance.now() - seen.at > heldMs) {
+      if (holder === "" || holder === options.identity || clock.now() - seen.at > heldMs) {
         const spec = {
           holderIdentity: options.identity,
           leaseDurationSeconds: Math.ceil(durationMs / 1000),
@@ -93,7 +96,7 @@ async function acquire(options: LeaseOptions, durationMs: number): Promise<Taken
     } catch (error) {
       if (!isConflict(error) && !isAlreadyExists(error)) options.onError?.(error);
     }
-    await pause((durationMs / 10) * (1 + Math.random()), options.signal);
+    await pause(clock, (durationMs / 10) * (1 + Math.random()), options.signal);
   }
 }
 
@@ -105,15 +108,16 @@ async function renew(
   signal: AbortSignal,
   onRenewed: (lease: Live<Lease>) => void,
 ): Promise<void> {
+  const { clock = realClock } = options;
   let { lease, since } = taken;
-  const leftMs = (): number => since + durationMs * countedOn - performance.now();
-  const leftToRenewal = (): number => Math.max(0, since + durationMs / 3 - performance.now());
+  const leftMs = (): number => since + durationMs * countedOn - clock.now();
+  const leftToRenewal = (): number => Math.max(0, since + durationMs / 3 - clock.now());
   let waitMs = leftToRenewal();
   while (leftMs() > 0) {
-    await pause(Math.min(waitMs, leftMs()), signal);
+    await pause(clock, Math.min(waitMs, leftMs()), signal);
     const deadlineMs = leftMs();
     if (signal.aborted || deadlineMs <= 0) return;
-    const startedAt = performance.now();
+    const startedAt = clock.now();
     try {
       // A call that is under way at the end of our time must not let us believe that we still hold it.
       lease = await write(options, lease, { renewTime: microTime() }, deadlineMs);
@@ -170,9 +174,9 @@ function write(
   );
 }
 
-async function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+async function pause(clock: Clock, ms: number, signal: AbortSignal | undefined): Promise<void> {
   try {
-    await sleep(ms, signal);
+    await clock.sleep(ms, signal);
   } catch {
     // The caller looks at the signal.
   }

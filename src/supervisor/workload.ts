@@ -1,5 +1,5 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { sleep } from "../common/async.ts";
+import { type Clock, realClock } from "../common/async.ts";
 import type { boundary } from "../wire/index.ts";
 
 export type LaunchEvent = MessageInitShape<typeof boundary.LaunchEventSchema>;
@@ -7,12 +7,6 @@ export type LaunchPayload = NonNullable<LaunchEvent["payload"]>;
 type Kind = "boundary" | "fence" | "mainProcess" | "tree";
 
 const order: readonly Kind[] = ["boundary", "fence", "mainProcess", "tree"];
-
-/** Milliseconds of a clock that nobody sets, and a pause by it. */
-export interface Clock {
-  now(): number;
-  sleep(ms: number, signal: AbortSignal): Promise<void>;
-}
 
 /** Changes that a reader is told of without a pause; then one in each `paceMs`. */
 const burst = 16;
@@ -28,7 +22,7 @@ export class WorkloadStatus {
   readonly #readers = new Set<Reader>();
   readonly #clock: Clock;
 
-  constructor(clock: Clock = { now: () => performance.now(), sleep }) {
+  constructor(clock = realClock) {
     this.#clock = clock;
   }
 

@@ -1,3 +1,4 @@
+import { cut, longestText } from "../../common/cut.ts";
 import { OpenShellError } from "../../common/errors.ts";
 import { openshell } from "../../wire/index.ts";
 import type { Sandboxes } from "../sandbox/sandboxes.ts";
@@ -23,13 +24,14 @@ export function requireServing(sandboxes: Sandboxes, record: SandboxRecord): voi
   }
   const ready = status.conditions.find(({ type }) => type === "Ready");
   const phase = openshell.SandboxPhase[status.phase];
-  const why = ready === undefined || ready.message === "" ? "" : ` (${ready.message.slice(0, 512)})`;
+  const message = cut(ready?.message ?? "", longestText);
+  const why = message === "" ? "" : ` (${message})`;
   throw new OpenShellError("failed-precondition", `sandbox is not ready: it is ${phase}${why}`, {
     reason: "SandboxNotReady",
     metadata: {
       phase,
       reason: ready?.reason ?? "",
-      message: ready?.message.slice(0, 512) ?? "",
+      message,
     },
   });
 }
