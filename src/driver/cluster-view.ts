@@ -27,6 +27,7 @@ import { expectedPolicies } from "./policies.ts";
 import type { ReadRecord } from "./record.ts";
 import { RecordProgress } from "./record-progress.ts";
 import type { RecordSeal } from "./record-seal.ts";
+import type { ReleaseSeal } from "./release-seal.ts";
 
 const bySandbox = "sandbox";
 /** Of Sandboxes: kept up with every change, since it is asked for at every look at any of them. */
@@ -44,6 +45,7 @@ export interface ClusterViewOptions {
   readonly settings: KubernetesSettings;
   readonly gatewayId: string;
   readonly seal: RecordSeal;
+  readonly releases: ReleaseSeal;
   readonly log: Logger;
   /** A sandbox's objects changed. */
   readonly onSandbox: (sandboxId: string) => void;
@@ -280,7 +282,7 @@ export class ClusterView {
           : this.#priorityClasses.get(undefined, className),
       imageRewrites: settings.admission.allowed_image_rewrites,
       toleratedPolicies: settings.sandbox_runtime.tolerated_network_policies,
-      sealedPeerOf: (pod) => this.#options.seal.releases.peerOf(pod),
+      sealedPeerOf: (pod) => this.#options.releases.peerOf(pod),
       isDeleted: (uid) => this.overlay.isDeleted(uid),
       isGone: (uid) => this.overlay.isGone(uid),
     };

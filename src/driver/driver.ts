@@ -18,15 +18,17 @@ import {
 } from "../kube/index.ts";
 import { driverLeaseName, type GatewayFacts } from "../manifests/index.ts";
 import type { compute, Implementation } from "../wire/index.ts";
-import { ClusterView, type MissingPolicy } from "./cluster-view.ts";
+import { ClusterView } from "./cluster-view.ts";
 import { Executor } from "./execute.ts";
 import { Hub } from "./hub.ts";
 import { masterKidOf } from "./identity.ts";
 import { whileLeading } from "./leading-client.ts";
+import { OutageLog } from "./outage-log.ts";
 import { platformEventOf, podWithoutSecret, warningOf } from "./platform-events.ts";
-import { putPolicy } from "./policies.ts";
+import { PolicyRepair } from "./policy-repair.ts";
 import { Reconciler } from "./reconciler.ts";
 import { RecordSeal } from "./record-seal.ts";
+import { ReleaseSeal } from "./release-seal.ts";
 import { computeDriver, noAgentSandboxApi } from "./service.ts";
 import { sweep } from "./sweep.ts";
 import type { Driver, DriverOptions, Running } from "./types.ts";
@@ -40,26 +42,8 @@ export function createDriver(options: DriverOptions): Driver {
 
 const sweepEveryMs = 5 * 60_000;
 const rediscoverEveryMs = 15_000;
-/** In an outage every watch of every namespace fails, again and again: as often as this it is said, for all of them. */
-const outageSaidEveryMs = 10_000;
 /** Between two looks at a cluster that does not answer yet. */
 const longestStartPauseMs = 10_000;
-/** Repairs of a namespace's policies within so long a time of each other are against somebody who changes them again. */
-const repairsRememberedMs = 60_000;
-/** Then what was put back is left alone for so long at most: until the next repair the fence may be open. */
-const longestRepairPauseMs = 2_000;
-const repairsSaid = 5;
-
-/** Over the policies of one namespace. */
-interface PolicyPasses {
-  /** Since something was missing, and those of them that were accepted. */
-  all: number;
-  accepted: number;
-  /** Times that nothing was missing afterwards. */
-  repairs: number;
-  lastAt: number;
-}
-
 class KubernetesDriver implements Driver {
   readonly implementation: Implementation<typeof compute.ComputeDriver>;
   readonly #options: DriverOptions;
@@ -75,14 +59,18 @@ class KubernetesDriver implements Driver {
   #lost = AbortSignal.abort();
   #haveSynced = false;
   #isComplete = false;
-  /** By namespace. */
-  readonly #policyWork = new Map<string, Promise<void>>();
-  readonly #policyPasses = new Map<string, PolicyPasses>();
-  #outage = { failures: 0, saidAt: Number.NEGATIVE_INFINITY };
+  readonly #policies: PolicyRepair;
+  readonly #outages: OutageLog;
 
   constructor(options: DriverOptions) {
     this.#options = options;
     this.#now = options.now ?? (() => this.#clock.now());
+    this.#policies = new PolicyRepair({
+      log: options.log,
+      signal: this.#stop.signal,
+      running: () => (this.#isLeader ? this.#running : undefined),
+    });
+    this.#outages = new OutageLog(options.log);
     this.implementation = computeDriver({
       options,
       now: this.#now,
@@ -123,7 +111,7 @@ class KubernetesDriver implements Driver {
       }));
     const onError = (error: unknown) => {
       if (isNotFound(error)) this.#discoverSoon(signal);
-      this.#tellWatchFailure(error);
+      this.#outages.tell(error);
     };
     const informers = new Informers(client, {
       signal,
@@ -137,16 +125,18 @@ class KubernetesDriver implements Driver {
       // Sandboxes of another mode's time live on where they are.
       namespacesOf: (workspace) => [namespaceOf(settings, gateway.id, workspace), settings.namespace],
     });
+    const releases = new ReleaseSeal(masterSecret, gateway.id);
     const view = new ClusterView({
       informers,
       settings,
       seal,
+      releases,
       gatewayId: gateway.id,
       log,
       now,
       onSandbox: (id) => this.#running?.reconciler.wake(id),
       onPodGone: (id, last) => this.#running?.reconciler.podIsGone(id, last),
-      onPolicies: () => this.#repairPolicies(),
+      onPolicies: () => this.#policies.repair(),
       onEvent: (event) => this.#tellEvent(event),
       onForeignPod: (id, pod) => this.#tellForeignPod(id, pod),
     });
@@ -157,6 +147,7 @@ class KubernetesDriver implements Driver {
       masterSecret,
       masterKid: masterKidOf(masterSecret),
       seal,
+      releases,
       overlay: view.overlay,
       log,
     });
@@ -194,19 +185,6 @@ class KubernetesDriver implements Driver {
       return true;
     };
     await retry(begin, { signal, attempts: Number.POSITIVE_INFINITY, maxMs: longestStartPauseMs, retryable });
-  }
-
-  #tellWatchFailure(error: unknown): void {
-    const message = "a watch failed; it goes on by itself";
-    if (!mayPass(error)) {
-      this.#options.log.warn({ err: error }, message);
-      return;
-    }
-    this.#outage.failures += 1;
-    const now = performance.now();
-    if (now - this.#outage.saidAt < outageSaidEveryMs) return;
-    this.#options.log.warn({ err: error, failures: this.#outage.failures }, message);
-    this.#outage = { failures: 0, saidAt: now };
   }
 
   async stop(): Promise<void> {
@@ -263,7 +241,7 @@ class KubernetesDriver implements Driver {
         this.#isLeader = true;
         this.#lost = lease.lost;
         reconciler.start(lease.lost);
-        this.#repairPolicies();
+        this.#policies.repair();
         onFirst();
         await Promise.race([aborted(lease.lost), aborted(signal)]);
         this.#isLeader = false;
@@ -318,48 +296,6 @@ class KubernetesDriver implements Driver {
         if (this.#running?.view.api === undefined) this.#discoverSoon(signal);
       });
     this.#background.add(work);
-  }
-
-  /** One repair of a namespace at a time; a change meanwhile is seen by the watch again. */
-  #repairPolicies(): void {
-    if (!this.#isLeader || this.#running === undefined) return;
-    const missing = Map.groupBy(this.#running.view.missingPolicies(), ({ namespace }) => namespace);
-    for (const [namespace, passes] of this.#policyPasses) {
-      if (missing.has(namespace)) continue;
-      if (performance.now() - passes.lastAt > repairsRememberedMs) this.#policyPasses.delete(namespace);
-      else if (passes.all > 0) {
-        this.#policyPasses.set(namespace, { ...passes, all: 0, accepted: 0, repairs: passes.repairs + 1 });
-      }
-    }
-    for (const [namespace, policies] of missing) {
-      if (!this.#policyWork.has(namespace)) this.#policyWork.set(namespace, this.#putPolicies(namespace, policies));
-    }
-  }
-
-  async #putPolicies(namespace: string, missing: readonly MissingPolicy[]): Promise<void> {
-    const { client, view, reconciler } = this.#requireRunning();
-    const { log } = this.#options;
-    const passes = this.#policyPasses.get(namespace) ?? { all: 0, accepted: 0, repairs: 0, lastAt: 0 };
-    this.#policyPasses.set(namespace, passes);
-    passes.all += 1;
-    passes.lastAt = performance.now();
-    const policies = `the NetworkPolicies of namespace "${namespace}"`;
-    // As by a webhook: every write is accepted, and none helps. Or by a controller that undoes each.
-    if (passes.accepted >= 2 || passes.repairs >= repairsSaid)
-      log.error({ namespace, passes: passes.all }, `${policies} are changed again; trying again`);
-    let pauseMs = passes.all > 1 ? backoffMs(passes.all) : 0;
-    if (passes.repairs > 0) pauseMs = Math.max(pauseMs, backoffMs(passes.repairs, { maxMs: longestRepairPauseMs }));
-    try {
-      await Promise.all(missing.map(({ wanted, found }) => putPolicy(client, namespace, wanted, found)));
-      passes.accepted += 1;
-    } catch (error) {
-      log.error({ err: error, namespace }, `${policies} could not be put in place; trying again`);
-      pauseMs = backoffMs(3 + passes.all);
-    }
-    if (pauseMs > 0) await sleep(pauseMs, this.#stop.signal).catch(() => undefined);
-    this.#policyWork.delete(namespace);
-    if (!this.#stop.signal.aborted) setTimeout(() => this.#repairPolicies(), 250).unref();
-    for (const id of view.sandboxIdsIn(namespace)) reconciler.wake(id);
   }
 
   #tellEvent(event: Parameters<typeof platformEventOf>[0]): void {

@@ -33,11 +33,13 @@ import {
 import { ignoring } from "./_ignoring.ts";
 import type { Action } from "./action.ts";
 import type { LeadingClient } from "./leading-client.ts";
-import { generationOf, type Observed, sandboxIdOf } from "./observed.ts";
+import { changedIdentity, isOfFormer, isSameObject } from "./made-object.ts";
+import type { Observed } from "./observed.ts";
 import type { WriteOverlay } from "./overlay.ts";
 import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
 import type { RecordSeal } from "./record-seal.ts";
 import { insisting, writeFailure } from "./refusal.ts";
+import type { ReleaseSeal } from "./release-seal.ts";
 import { SecretWriter } from "./secret-writer.ts";
 import { violationFailure, violationsOf } from "./verify-pods.ts";
 
@@ -48,6 +50,7 @@ export interface ExecutorOptions {
   readonly masterSecret: Uint8Array;
   readonly masterKid: string;
   readonly seal: RecordSeal;
+  readonly releases: ReleaseSeal;
   readonly overlay: WriteOverlay;
   readonly log: Logger;
 }
@@ -312,11 +315,11 @@ export class Executor {
     { role, pod, peerUid, record }: Extract<Action, { do: "release" }>,
     observed: Observed,
   ): Promise<Failure | undefined> {
-    const { client, gatewayId, overlay, log, seal } = this.#options;
+    const { client, gatewayId, overlay, log, releases } = this.#options;
     const { namespace, name, resourceVersion } = pod.metadata;
     const remaining = (pod.spec?.schedulingGates ?? []).filter((gate) => gate.name !== bootstrapGate);
     const body = {
-      metadata: { resourceVersion, annotations: seal.releases.write(pod.metadata.uid, peerUid) },
+      metadata: { resourceVersion, annotations: releases.write(pod.metadata.uid, peerUid) },
       spec: { schedulingGates: remaining },
     };
     let released: Live<Pod>;
@@ -379,33 +382,6 @@ function isOfAnother(error: unknown): boolean {
 function ownerOf({ resource, api }: Observed, record: GenerationRecord): OwnerReference | undefined {
   if (resource === undefined || api === undefined) return undefined;
   return sandboxOwner(api, sandboxResourceName(record.sandbox.workspace, record.sandbox.name), resource.metadata.uid);
-}
-
-const identityLabels = [labels.gatewayId, labels.sandboxId, labels.pairId];
-
-/** What our watches and plans know an object by and that is not as it was asked for, as the fields' names. */
-function changedIdentity(made: KubeObject, asked: ManifestObject): string[] {
-  const changedLabels = identityLabels.filter((key) => made.metadata?.labels?.[key] !== asked.metadata.labels?.[key]);
-  const ownersOf = ({ metadata }: KubeObject) => metadata?.ownerReferences?.map(({ uid }) => uid) ?? [];
-  const isOrphan = ownersOf(asked).some((uid) => !ownersOf(made).includes(uid));
-  const isElsewhere = changedLabels.length === 0 && sandboxIdOf(made) !== sandboxIdOf(asked);
-  return [
-    ...changedLabels.map((key) => `metadata.labels.${key}`),
-    ...(isOrphan ? ["metadata.ownerReferences"] : []),
-    ...(generationOf(made) === generationOf(asked) ? [] : ["the variable OPENSHELL_GENERATION_ID"]),
-    ...(isElsewhere ? ["the variable OPENSHELL_SANDBOX_ID"] : []),
-  ];
-}
-
-/** Owned by another Sandbox than the one that it is asked for. */
-function isOfFormer(found: KubeObject, { metadata }: ManifestObject): boolean {
-  const owner = metadata.ownerReferences?.[0]?.uid;
-  return found.metadata?.ownerReferences?.some(({ kind, uid }) => kind === "Sandbox" && uid !== owner) ?? false;
-}
-
-/** Made by us, for the same sandbox and generation. */
-function isSameObject(found: KubeObject, manifest: ManifestObject): boolean {
-  return identityLabels.every((key) => found.metadata?.labels?.[key] === manifest.metadata.labels?.[key]);
 }
 
 /** RFC 6901. */

@@ -2,7 +2,6 @@ import { createHmac, hkdfSync, timingSafeEqual } from "node:crypto";
 import { annotations, sandboxResourceName } from "../manifests/index.ts";
 import { masterKidOf } from "./identity.ts";
 import { type GenerationRecord, type ReadRecord, readRecord, writeRecord } from "./record.ts";
-import { ReleaseSeal } from "./release-seal.ts";
 
 export interface RecordSealOptions {
   readonly masterSecret: Uint8Array;
@@ -30,8 +29,6 @@ const sealed = /^\{"seal":"([0-9a-f]{64})",/;
  * (RFC 5869) from the master secret: a record that was written by somebody else, changed, or copied to another CR is none.
  */
 export class RecordSeal {
-  /** Of the Pods that a record's generation is made of. */
-  readonly releases: ReleaseSeal;
   readonly #key: Buffer;
   readonly #masterKid: string;
   readonly #namespacesOf: RecordSealOptions["namespacesOf"];
@@ -39,7 +36,6 @@ export class RecordSeal {
   constructor({ masterSecret, gatewayId, namespacesOf }: RecordSealOptions) {
     this.#key = Buffer.from(hkdfSync("sha256", masterSecret, gatewayId, "openshell generation record v1", 32));
     this.#masterKid = masterKidOf(masterSecret);
-    this.releases = new ReleaseSeal(masterSecret, gatewayId);
     this.#namespacesOf = namespacesOf;
   }
 
