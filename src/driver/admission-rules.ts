@@ -16,6 +16,8 @@ export interface RuleContext {
   readonly workspaceClaim?: string | undefined;
   /** False once the Pod was released. */
   readonly gated: boolean;
+  /** Rules that take the place of those of the same path. */
+  readonly rules?: Readonly<Record<string, Rule>>;
 }
 
 export interface Rule {
@@ -200,7 +202,7 @@ export function comesWithNode(key: string): boolean {
   );
 }
 
-function contains(admitted: unknown, expected: unknown): boolean {
+export function contains(admitted: unknown, expected: unknown): boolean {
   const there = isPlainObject(admitted) ? admitted : {};
   return Object.entries(isPlainObject(expected) ? expected : {}).every(([key, value]) => same(value, there[key]));
 }
@@ -214,7 +216,8 @@ function listOf(value: unknown): unknown[] {
   return Array.isArray(value) ? value : [];
 }
 
-function names(value: unknown): string[] {
+/** Names of the items of a list. */
+export function names(value: unknown): string[] {
   return listOf(value).map((item) => (isPlainObject(item) ? String(item.name) : ""));
 }
 
@@ -254,13 +257,19 @@ function sameImage(expected: string, admitted: string, rewrites: Readonly<Record
 /** What a LimitRange may bound where nothing was asked for. Any other name is a device of the node, which is nobody's to add. */
 const boundedResources = ["cpu", "memory", "ephemeral-storage"];
 
-function resourcesKept(expected: unknown, admitted: unknown): boolean {
+/** Nothing but amounts, and of nothing but what was asked for or may be bounded. */
+export function namesKnown(expected: unknown, admitted: unknown): boolean {
   const [asked, there] = [isPlainObject(expected) ? expected : {}, isPlainObject(admitted) ? admitted : {}];
   if (Object.keys(there).some((key) => key !== "requests" && key !== "limits")) return false;
   const names = (resources: JsonObject) =>
     ["requests", "limits"].flatMap((kind) => Object.keys((resources[kind] ?? {}) as JsonObject));
   const known = new Set([...boundedResources, ...names(asked)]);
-  if (!names(there).every((name) => known.has(name))) return false;
+  return names(there).every((name) => known.has(name));
+}
+
+function resourcesKept(expected: unknown, admitted: unknown): boolean {
+  const [asked, there] = [isPlainObject(expected) ? expected : {}, isPlainObject(admitted) ? admitted : {}];
+  if (!namesKnown(asked, there)) return false;
   return ["requests", "limits"].every((kind) =>
     Object.entries((asked[kind] ?? {}) as JsonObject).every(([name, value]) => {
       const actual = ((there[kind] ?? {}) as JsonObject)[name];

@@ -2,7 +2,7 @@ import { parseDuration } from "../config/index.ts";
 import type { Live, Pod } from "../kube/index.ts";
 import { agentStatus, isEnding, isGated, isReleased, isScheduled, type Observed, releasedWith } from "./observed.ts";
 import { disruptionOf, troubleOf } from "./pod-trouble.ts";
-import { type Reason, reasonClass } from "./reasons.ts";
+import { reasonClass, reasons } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 import { foreignPolicyFailure } from "./verify-pods.ts";
 
@@ -68,16 +68,9 @@ export function breachWhileRunning(
   return foreignPolicyFailure(observed, workload, record.settings.sandbox_runtime.boundary_port);
 }
 
-const breaches: readonly Reason[] = [
-  "ForeignContainer",
-  "PlacementViolated",
-  "ForeignNetworkPolicy",
-  "AdmissionViolation",
-];
-
 /** The generation was ended for what its Pods are, or what they can reach. */
 export function isBreach({ failure }: GenerationRecord): boolean {
-  return failure !== undefined && breaches.includes(failure.reason);
+  return failure !== undefined && reasons[failure.reason].isBreach;
 }
 
 /** `provisioning_timeout`: when it is over, and how long it still runs. */

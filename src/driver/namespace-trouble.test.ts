@@ -3,7 +3,7 @@ import { Informers, type KubeObject, type Live, sandboxes } from "../kube/index.
 import { labels, managedNamespaceName } from "../manifests/index.ts";
 import { FakeCluster, refusal } from "./_fake-cluster.ts";
 import { testSandboxId } from "./_testing.ts";
-import { driverOn, ready, settled } from "./_testing-driver.ts";
+import { driverOn, ready, settled, tokenNaming } from "./_testing-driver.ts";
 import { NamespaceView } from "./namespace-view.ts";
 
 /** One namespace that is not as it should be, and all others beside it. */
@@ -86,6 +86,15 @@ test("a namespace that comes to be followed while the Sandboxes of the others ar
   await settled(cluster, async () => (await reasons().catch(() => undefined)) === undefined);
 });
 
+test("a token is not refused before it is known whose there are", async () => {
+  const cluster = new FakeCluster();
+  cluster.served.length = 0;
+  const { client } = await driverOn(cluster, account);
+  const metadata = { name: "os-supervisor-x", namespace: "sandboxes", uid: "x", resourceVersion: "1" };
+  const credential = tokenNaming({ metadata });
+  await expect(client.authenticateSandbox({ credential })).rejects.toMatchObject({ code: "unavailable" });
+});
+
 describe("a managed namespace", () => {
   test("that cannot be listed keeps the driver from starting no more than its sandboxes from being known", async () => {
     const cluster = new FakeCluster();
@@ -99,6 +108,18 @@ describe("a managed namespace", () => {
     const { client, reasons } = await driverOn(cluster, managed);
     expect(await reasons()).toEqual(ready);
     await expect(client.getSandbox({ sandboxId: otherId })).rejects.toMatchObject({ code: "unavailable" });
+    const namespace = managedNamespaceName("openshell", "team-b");
+    const supervisor = cluster.all("pods").find(({ metadata }) => metadata.namespace === namespace) as Live<KubeObject>;
+    const tokenOf = (metadata: object) => tokenNaming({ metadata: { ...supervisor.metadata, ...metadata } });
+    const refusalOf = (metadata: object) =>
+      client.authenticateSandbox({ credential: tokenOf(metadata) }).catch((e) => e);
+    expect(await refusalOf({})).toMatchObject({
+      code: "unavailable",
+      message: `the Pods of namespace "${namespace}" cannot be listed now`,
+    });
+    for (const elsewhere of ["sandboxes", "nowhere"]) {
+      expect(await refusalOf({ namespace: elsewhere })).toMatchObject({ code: "unauthenticated" });
+    }
     cluster.beforeList = () => undefined;
     await settled(cluster, async () => (await reasons(otherId).catch(() => undefined)) !== undefined);
     expect(await reasons(otherId)).toEqual(ready);

@@ -399,6 +399,36 @@ describe("what ends a generation", () => {
     expect(planAfter(4_000).actions[0]).toMatchObject({ do: "suspend", record: { intent: "failed" } });
   });
 
+  test("a refusal that the controller's clock says is still to come: it is waited out no longer", () => {
+    const planAfter = (ms: number, aheadMs: number) => {
+      const lastTransitionTime = new Date(testNow.getTime() + aheadMs).toISOString();
+      const message = 'failed calling webhook "w.example.com": connect: connection refused';
+      const ready = { type: "Ready", status: "False", reason: "ReconcilerError", message, lastTransitionTime };
+      const resource = testResource(record, true, { conditions: [ready] });
+      const supervisors = [testPod("supervisor", record)];
+      return planOf(testObserved(record, { resource, supervisors, now: new Date(testNow.getTime() + ms) }));
+    };
+    expect(planAfter(1_000, 3_600_000)).toMatchObject({ actions: [], againAfterMs: 3_000 });
+    expect(planAfter(4_000, 3_600_000).actions[0]).toMatchObject({ do: "suspend", record: { intent: "failed" } });
+    expect(planAfter(4_000, 2_000)).toMatchObject({ actions: [], againAfterMs: 2_000 });
+  });
+
+  test("a Pod of another generation, unless it may be a former one's that is still to end", () => {
+    const former = testRecord({ generation: { ...record.generation, id: "f".repeat(32) } });
+    const planAfter = (ms: number, madeMs: number, of = former, spec: Record<string, unknown> = {}) => {
+      const pod = testPod("workload", of, { spec });
+      const creationTimestamp = new Date(testNow.getTime() + madeMs).toISOString();
+      const workloads = [{ ...pod, metadata: { ...pod.metadata, creationTimestamp } }];
+      const supervisors = [testPod("supervisor", record)];
+      return planOf(testObserved(record, { workloads, supervisors, now: new Date(testNow.getTime() + ms) }));
+    };
+    const ended = [{ do: "suspend", record: { failure: { reason: "AdmissionViolation" } } }, { do: "delete-pod" }];
+    expect(planAfter(4_000, -1_000)).toMatchObject({ actions: [], againAfterMs: 6_000 });
+    expect(planAfter(10_000, -1_000).actions).toMatchObject(ended);
+    expect(planAfter(4_000, 1_000).actions).toMatchObject(ended);
+    expect(planAfter(4_000, -1_000, former, { containers: [], initContainers: [] }).actions).toMatchObject(ended);
+  });
+
   test("a stale error of the controller does not", () => {
     const ready = {
       type: "Ready",
@@ -433,6 +463,10 @@ describe("what ends a generation", () => {
       expect(verbs(planAfter(30_000).actions)).toEqual(["nudge"]);
       expect(verbs(planAfter(45_000, { nudgedMs: 30_000 }).actions)).toEqual([]);
       expect(verbs(planAfter(60_000, { nudgedMs: 30_000 }).actions)).toEqual(["nudge"]);
+    });
+
+    test("is asked although somebody wrote that it will have been", () => {
+      expect(verbs(planAfter(30_000, { nudgedMs: 3_600_000 }).actions)).toEqual(["nudge"]);
     });
 
     test("is asked for as long as the workload has no node: what it cannot make may be the claim", () => {
@@ -619,6 +653,21 @@ describe("start", () => {
     expect(actions).toMatchObject([
       { do: "run", newTemplate: true, record: { intent: "running", generation: { id: "b".repeat(32) } } },
     ]);
+  });
+
+  test("waits for no controller to end a workload that must not run on", () => {
+    const workloads = [testPod("workload", ended, { gated: false, node: "a", status: runningStatus })];
+    const planAfter = (reason: Failure["reason"]) => {
+      const record = testRecord({
+        ...ended,
+        intent: "failed",
+        failure: { condition: "PodsAdmitted", reason, message: "x" },
+      });
+      const resource = testResource(record, false);
+      return verbs(planOf(testObserved(record, { resource, workloads }), { request }).actions);
+    };
+    expect(planAfter("AdmissionViolation")).toEqual(["delete-pod"]);
+    expect(planAfter("OutOfMemory")).toEqual([]);
   });
 
   test("deletes supervisors of former generations on the way", () => {

@@ -128,9 +128,10 @@ function failed(record: GenerationRecord, failure: Failure): GenerationRecord {
 function planStart(observed: Observed, record: GenerationRecord): Plan {
   const { resource, workloads } = observed;
   if (resource === undefined) return nothing;
-  const old = supervisorsToDelete(observed).filter(
+  const formerSupervisors = supervisorsToDelete(observed).filter(
     (action) => action.do === "delete-pod" && generationOf(action.pod) !== record.generation.id,
   );
+  const old = [...formerSupervisors, ...breachedWorkloads(observed)];
   if (isRunning(resource) && observed.record?.ok === true) {
     return { actions: [{ do: "suspend", record: stopped(observed.record.record) }, ...old] };
   }
@@ -200,11 +201,12 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   const nudging = nudge(observed, record, workload);
   if (workload === undefined) {
     const refused = controllerRefusal(observed, record);
-    const failure = refused.failure ?? unknownWorkload(observed, record, memory.gatewayId);
+    const unknown = unknownWorkload(observed, record, memory.gatewayId);
+    const failure = refused.failure ?? unknown.failure;
     if (failure !== undefined) return fail(failure);
     return {
       actions: [...pointService(observed, record), ...nudging.actions],
-      ...again(timeout.leftMs, refused.leftMs, nudging.leftMs, silentControllerMs),
+      ...again(timeout.leftMs, refused.leftMs, unknown.leftMs, nudging.leftMs, silentControllerMs),
     };
   }
   if (isEnding(workload, cluster)) return { actions: [], ...again(timeout.leftMs) };

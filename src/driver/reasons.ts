@@ -15,6 +15,8 @@ export type ReasonClass = "ok" | "waiting" | "failed" | "stopped";
 interface ReasonEntry {
   readonly of: readonly ConditionType[];
   readonly class: ReasonClass;
+  /** What the Pods are, or what they can reach, must not go on: the driver does not leave the workload to the Agent Sandbox controller. */
+  readonly isBreach: boolean;
   /** One sentence for the reference; the condition's message says the particulars. */
   readonly meaning: string;
 }
@@ -24,8 +26,10 @@ const admitted = ["PodsAdmitted"] as const;
 const scheduled = ["Scheduled"] as const;
 const ready = ["WorkloadReady"] as const;
 
-function entry(of: readonly ConditionType[], reasonClass: ReasonClass, meaning: string): ReasonEntry {
-  return { of, class: reasonClass, meaning };
+/** A `breach` is a failure that must not run on. */
+function entry(of: readonly ConditionType[], kind: ReasonClass | "breach", meaning: string): ReasonEntry {
+  const isBreach = kind === "breach";
+  return { of, class: isBreach ? "failed" : kind, isBreach, meaning };
 }
 
 export const reasons = {
@@ -63,7 +67,7 @@ export const reasons = {
   NameTaken: entry(admitted, "failed", "an object of that name belongs to somebody else"),
   AdmissionViolation: entry(
     admitted,
-    "failed",
+    "breach",
     "a field of a Pod was changed that may not be: by admission, or later an image, an annotation or, repeatedly, a label",
   ),
   AgentSandboxSchemaTooOld: entry(admitted, "failed", "the installed Sandbox CRD dropped a field"),
@@ -71,7 +75,7 @@ export const reasons = {
   PriorityWouldPreemptPeer: entry(admitted, "failed", "the Pod placed second could preempt the first"),
   ForeignNetworkPolicy: entry(
     admitted,
-    "failed",
+    "breach",
     "a NetworkPolicy of somebody else opens the fence, before or while the sandbox runs",
   ),
   SecretNameTaken: entry(admitted, "failed", "a Secret of the generation's name exists already"),
@@ -92,7 +96,7 @@ export const reasons = {
     "waiting",
     "the workspace volume is not bound, or no node that has it takes the Pod",
   ),
-  PlacementViolated: entry(scheduled, "failed", "the Pods share a node although they must not"),
+  PlacementViolated: entry(scheduled, "breach", "the Pods share a node although they must not"),
   // WorkloadReady.
   WorkloadRunning: entry(ready, "ok", "the workload container runs"),
   WaitingForScheduling: entry(ready, "waiting", "the Pod has no node yet"),
@@ -109,7 +113,7 @@ export const reasons = {
   WorkloadDeleted: entry(ready, "failed", "somebody deleted the workload Pod"),
   SupervisorLost: entry(ready, "failed", "the supervisor was lost and is not replaced (supervisor_replacement)"),
   // Added later; the list is only ever appended to.
-  ForeignContainer: entry(admitted, "failed", "somebody added an ephemeral container to a Pod"),
+  ForeignContainer: entry(admitted, "breach", "somebody added an ephemeral container to a Pod"),
   Preempted: entry(ready, "failed", "the workload had to make room for a Pod of higher priority"),
   NodeLost: entry(ready, "failed", "the workload's node is gone, shut down or does not answer"),
   NodeRefused: entry(ready, "failed", "the node that the scheduler chose did not take the workload"),

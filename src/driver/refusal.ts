@@ -101,7 +101,7 @@ export function controllerRefusal(
   const { message = "", lastTransitionTime = "" } = errorCondition(observed) ?? {};
   const failure = refusalFailure("the workload Pod", message);
   if (failure === undefined) return {};
-  const since = Math.max(Date.parse(startedAt), Date.parse(lastTransitionTime) || 0);
+  const since = Math.max(...[startedAt, lastTransitionTime].map(timeOf(observed, momentary.controllerMs)));
   const leftMs = isMomentary(message) ? since + momentary.controllerMs - observed.now.getTime() : 0;
   return leftMs > 0 ? { leftMs } : { failure };
 }
@@ -116,9 +116,18 @@ export function nudge(
   workload: Pod | undefined,
 ): { readonly actions: readonly Action[]; readonly leftMs?: number } {
   if (controllerError(observed) === undefined || (workload && isScheduled(workload))) return { actions: [] };
-  const last = Date.parse(observed.resource?.metadata.annotations?.[annotations.nudge] ?? "") || 0;
-  const leftMs = Math.max(Date.parse(startedAt), last) + nudgeEveryMs - observed.now.getTime();
+  const last = observed.resource?.metadata.annotations?.[annotations.nudge] ?? "";
+  const since = Math.max(...[startedAt, last].map(timeOf(observed, nudgeEveryMs)));
+  const leftMs = since + nudgeEveryMs - observed.now.getTime();
   return leftMs > 0 ? { actions: [], leftMs } : { actions: [{ do: "nudge" }] };
+}
+
+/** A time that others write, by clocks that may be wrong. One further ahead than what is waited for says nothing: it would keep us waiting. */
+function timeOf({ now }: Observed, waitMs: number): (text: string) => number {
+  return (text) => {
+    const time = Date.parse(text) || 0;
+    return time - now.getTime() > waitMs ? 0 : time;
+  };
 }
 
 function refused(what: string, reason: Reason, message: string): Failure {

@@ -78,6 +78,15 @@ export function computeDriver({
     );
   };
 
+  /** What is not shown is not there only where somebody looks. @throws unavailable */
+  const requireSeen = (namespace: string): void => {
+    requireComplete();
+    if (!running().workspaces.unseen().includes(namespace)) return;
+    throw new OpenShellError("unavailable", `the Pods of namespace "${namespace}" cannot be listed now`, {
+      retryAfterMs: 5_000,
+    });
+  };
+
   /** The sandbox, whatever its record says. @throws not-found */
   const existing = (sandboxId: string): Observed => {
     requireComplete();
@@ -112,6 +121,7 @@ export function computeDriver({
       // Before the API server is asked: whoever reaches the gateway's port may show made-up tokens, as many as they like.
       const claimed = claimedHolder(credential);
       const named = claimed === undefined ? undefined : view.podNamed(claimed.namespace, claimed.podName);
+      if (claimed !== undefined && named === undefined) requireSeen(claimed.namespace);
       if (named === undefined || claimed === undefined || !isHolder(named, claimed)) throw refused();
       const holder = await reviewToken(
         client,
@@ -122,6 +132,7 @@ export function computeDriver({
       const pod = view.podNamed(holder.namespace, holder.podName);
       if (pod === undefined || !isHolder(pod, holder)) throw refused();
       const observed = view.observe(sandboxIdOf(pod) ?? "");
+      if (observed.resource === undefined) requireSeen(holder.namespace);
       const record = observed.record?.ok === true ? observed.record.record : undefined;
       const isCurrent =
         record?.intent === "running" &&

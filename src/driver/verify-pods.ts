@@ -1,6 +1,7 @@
 import type { Live, Pod } from "../kube/index.ts";
 import {
   type BoundaryRole,
+  bootstrapGate,
   labelsOf,
   type PairProps,
   pvcName,
@@ -9,24 +10,26 @@ import {
   workloadPodTemplate,
 } from "../manifests/index.ts";
 import { type ExpectedPod, type Violation, verifyAdmission, violationText } from "./admission.ts";
-import { actsOnNode, comesWithNode, type RuleContext } from "./admission-rules.ts";
+import { actsOnNode, comesWithNode, names, type RuleContext } from "./admission-rules.ts";
 import { foreignOpening } from "./fence.ts";
-import { type ClusterFacts, isEnding, isOwned, isReleased, type Observed } from "./observed.ts";
+import { livingRules } from "./living-rules.ts";
+import { type ClusterFacts, generationOf, isEnding, isOwned, isReleased, type Observed } from "./observed.ts";
 import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
 
-/** Compares one Pod with what was asked for. */
+/** Compares one Pod with what was asked for; `rules` in place of those of admission. */
 export function violationsOf(
   role: BoundaryRole,
   pod: Live<Pod>,
   record: GenerationRecord,
   gatewayId: string,
   cluster: ClusterFacts,
+  rules: RuleContext["rules"] = {},
 ): Violation[] {
   const pair = pairOf(record, gatewayId);
   const expected = role === "workload" ? expectedWorkload(pair) : expectedSupervisor(pair);
   const context = ruleContext(role, pair, expected, cluster);
   const gated = !isReleased(pod, record, cluster);
-  return verifyAdmission(expected, pod as unknown as Record<string, unknown>, { ...context, gated });
+  return verifyAdmission(expected, pod as unknown as Record<string, unknown>, { ...context, gated, rules });
 }
 
 /** Why the generation must not go on, or undefined when both Pods are what was asked for and the fence holds. */
@@ -51,8 +54,8 @@ export function admissionFailure(
 }
 
 /**
- * A Pod that a gateway before seals released, or anybody in its place: for as long as it lives it has to be what was asked for. Labels are
- * put back instead.
+ * A Pod that a gateway before seals released, or anybody in its place: for as long as it lives it has to be what was asked for, but for what
+ * a living Pod may come to differ in. Labels are put back instead.
  */
 export function unsealedViolation(
   observed: Observed,
@@ -64,7 +67,7 @@ export function unsealedViolation(
   for (const role of ["workload", "supervisor"] as const) {
     const pod = pods[role];
     if (pod === undefined || !isReleased(pod, record, cluster) || cluster.sealedPeerOf(pod) !== undefined) continue;
-    const violations = violationsOf(role, pod, record, gatewayId, cluster);
+    const violations = violationsOf(role, pod, record, gatewayId, cluster, livingRules);
     const wrong = violations.filter(({ field }) => !field.startsWith("metadata.labels."));
     if (wrong.length > 0) return violationFailure(role, wrong, observed, record);
   }
@@ -87,15 +90,27 @@ export function foreignPolicyFailure(
   };
 }
 
+/** A Pod that is made for a Sandbox's former state, from a controller's cache, is ended as soon as the controller sees the present one. */
+const staleWorkloadMs = 10_000;
+
 /**
- * The CR's own Pod, of which admission took what says of which generation it is. It is of this one: a CR is run when no Pod of a former one
- * is left.
+ * The CR's own Pod, of which admission took what says of which generation it is. A CR is run when no Pod of a former one is seen, but it and
+ * the Pods are watched apart: one that is older than this generation and names another may be one of those that is still to end.
  */
-export function unknownWorkload(observed: Observed, record: GenerationRecord, gatewayId: string): Failure | undefined {
-  const { workloads, cluster } = observed;
+export function unknownWorkload(
+  observed: Observed,
+  record: GenerationRecord,
+  gatewayId: string,
+): { readonly failure?: Failure; readonly leftMs?: number } {
+  const { workloads, cluster, now } = observed;
   const pod = workloads.find((each) => isOwned(each, observed) && !isEnding(each, cluster));
-  const violations = pod === undefined ? [] : violationsOf("workload", pod, record, gatewayId, cluster);
-  return violations.length === 0 ? undefined : violationFailure("workload", violations, observed, record);
+  if (pod === undefined) return {};
+  const startedAt = Date.parse(record.startedAt);
+  const mayBeFormer = generationOf(pod) !== undefined && Date.parse(pod.metadata.creationTimestamp ?? "") <= startedAt;
+  const leftMs = mayBeFormer ? startedAt + staleWorkloadMs - now.getTime() : 0;
+  if (leftMs > 0) return { leftMs };
+  const violations = violationsOf("workload", pod, record, gatewayId, cluster);
+  return violations.length === 0 ? {} : { failure: violationFailure("workload", violations, observed, record) };
 }
 
 /**
@@ -141,13 +156,20 @@ export function changedSince(
   return undefined;
 }
 
+const openedByOthers = (role: BoundaryRole): string =>
+  `the gate of the ${role} Pod was opened without this gateway's seal, by somebody else or by an earlier release of the gateway that ran meanwhile; start the sandbox again`;
+
 export function violationFailure(
   role: BoundaryRole,
   violations: readonly Violation[],
   observed: Observed,
   { settings }: GenerationRecord,
 ): Failure {
-  const message = violationText(role, violations);
+  const text = violationText(role, violations);
+  const isOpened = violations.some(
+    ({ field, admitted }) => field === "spec.schedulingGates" && !names(admitted).includes(bootstrapGate),
+  );
+  const message = isOpened ? `${openedByOthers(role)}; ${text}` : text;
   const byImageVolume = settings.sandbox_runtime.delivery === "image_volume";
   if (
     byImageVolume &&
@@ -223,7 +245,7 @@ function ruleContext(
   pair: PairProps,
   expected: ExpectedPod,
   cluster: ClusterFacts,
-): Omit<RuleContext, "gated"> {
+): Omit<RuleContext, "gated" | "rules"> {
   const className = expected.spec.runtimeClassName;
   const runtimeClass = typeof className === "string" ? cluster.runtimeClass(className) : undefined;
   const priorityClass = cluster.priorityClass(
