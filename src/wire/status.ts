@@ -33,6 +33,13 @@ const errorDomain = "openshell.ai";
 /** Longest message of an error, in characters, and how many violations are told with it: it counts the others. */
 const longestMessage = 2048;
 const toldViolations = 16;
+/**
+ * Bytes of all that is told beside the message. Of the 64 KiB that trailers may have, at three bytes a character, the message takes 18 KiB
+ * escaped and 8 KiB as base64 in the details; these take 32 KiB as base64, and the rest is for other trailers.
+ */
+const longestDetails = 24 * 1024;
+/** Of protobuf around one entry. */
+const entryBytes = 16;
 
 /** gRPC's status code number of an error code. */
 export function statusNumber(code: ErrorCode): number {
@@ -47,7 +54,7 @@ export function codeOfStatus(number: number): ErrorCode {
 /**
  * What gRPC sends for an error. The rich details repeat code and message exactly, since clients drop details that disagree.
  * The cause of an internal error stays here. Whatever the error quotes, it fits into trailers: Node ends a connection with all its calls at
- * 64 KiB of them.
+ * 64 KiB of them. The reason comes first, then violations, then metadata; what has no room is left out.
  */
 export function toServiceError(error: OpenShellError): { code: number; details: string; metadata: Metadata } {
   const metadata = new Metadata();
@@ -55,16 +62,21 @@ export function toServiceError(error: OpenShellError): { code: number; details: 
   const message = cut(error.message, longestMessage);
   const { violations, reason, retryAfterMs, metadata: info } = error.details;
   const details = [];
+  const fits = roomFor(longestDetails);
+  const told = cut(reason ?? "", longestWord);
+  fits(told);
   if (violations !== undefined && violations.length > 0) {
-    const fieldViolations = violations.slice(0, toldViolations).map(({ field, description }) => ({
-      field: cut(field, longestWord),
-      description: cut(description, longestWord),
-    }));
+    const fieldViolations = violations
+      .slice(0, toldViolations)
+      .map(({ field, description }) => ({ field: cut(field, longestWord), description: cut(description, longestWord) }))
+      .filter(({ field, description }) => fits(field, description));
     details.push(anyPack(BadRequestSchema, create(BadRequestSchema, { fieldViolations })));
   }
   if (reason !== undefined || info !== undefined) {
-    const told = Object.entries(info ?? {}).map(([key, value]) => [key, cut(value, longestText)]);
-    const given = { reason: cut(reason ?? "", longestWord), domain: errorDomain, metadata: Object.fromEntries(told) };
+    const entries = Object.entries(info ?? {})
+      .map(([key, value]) => [key, cut(value, longestText)] as const)
+      .filter(([key, value]) => fits(key, value));
+    const given = { reason: told, domain: errorDomain, metadata: Object.fromEntries(entries) };
     details.push(anyPack(ErrorInfoSchema, create(ErrorInfoSchema, given)));
   }
   if (retryAfterMs !== undefined) {
@@ -79,6 +91,17 @@ export function toServiceError(error: OpenShellError): { code: number; details: 
     metadata.set(detailsTrailer, Buffer.from(toBinary(StatusSchema, status)));
   }
   return { code, details: message, metadata };
+}
+
+/** Says of each entry whether there is room for it beside those before it. */
+function roomFor(bytes: number): (...texts: readonly string[]) => boolean {
+  let left = bytes;
+  return (...texts) => {
+    const taken = texts.reduce((sum, text) => sum + Buffer.byteLength(text), entryBytes);
+    if (taken > left) return false;
+    left -= taken;
+    return true;
+  };
 }
 
 /** The OpenShellError a client sees for a gRPC failure. */
