@@ -24,8 +24,8 @@ const root = join(import.meta.dirname, "..", "..");
  * @returns {Promise<string | undefined>}
  */
 export async function wholeProgram(folder) {
-  const known = read(join(folder, "parts.json"));
-  if (known !== undefined && stateOf(known.parts) === known.state) return urlOf(join(folder, known.file));
+  const kept = keptIn(folder);
+  if (kept !== undefined) return urlOf(kept);
   try {
     mkdirSync(folder, { recursive: true });
     accessSync(folder, constants.W_OK);
@@ -39,9 +39,13 @@ function urlOf(file) {
   return pathToFileURL(file).href;
 }
 
-function read(file) {
+/** The file that is there and still whole; undefined, so that it is made again, also where what is kept is none of ours. */
+function keptIn(folder) {
   try {
-    return JSON.parse(readFileSync(file, "utf8"));
+    const { file, state, parts } = JSON.parse(readFileSync(join(folder, "parts.json"), "utf8"));
+    const program = join(folder, file);
+    accessSync(program, constants.R_OK);
+    return state !== undefined && stateOf(parts) === state ? program : undefined;
   } catch {
     return undefined;
   }
@@ -60,12 +64,21 @@ function stateOf(parts) {
 
 /** Complete under its name or not there, though others make it at the same time. */
 async function make(folder) {
+  const own = join(folder, `${process.pid}.partial`);
+  try {
+    return await makeBy(own, folder);
+  } finally {
+    rmSync(own, { force: true });
+  }
+}
+
+/** @param {string} own where a file of this process is until it is complete */
+async function makeBy(own, folder) {
   const { build } = await import("esbuild");
-  const own = `${process.pid}.partial`;
   const { metafile } = await build({
     absWorkingDir: root,
     entryPoints: ["src/cli/main.ts"],
-    outfile: join(folder, own),
+    outfile: own,
     bundle: true,
     platform: "node",
     format: "esm",
@@ -87,9 +100,9 @@ async function make(folder) {
   ];
   const state = stateOf(parts);
   const file = `openshell-${state}.mjs`;
-  renameSync(join(folder, own), join(folder, file));
-  writeFileSync(join(folder, own), JSON.stringify({ file, state, parts }));
-  renameSync(join(folder, own), join(folder, "parts.json"));
+  renameSync(own, join(folder, file));
+  writeFileSync(own, JSON.stringify({ file, state, parts }));
+  renameSync(own, join(folder, "parts.json"));
   for (const old of readdirSync(folder).filter((name) => /^openshell-.*\.mjs$/.test(name) && name !== file)) {
     rmSync(join(folder, old), { force: true });
   }
