@@ -53,6 +53,7 @@ export const optionalObjectName = () => form(orEmpty(dnsSubdomain), 253, `empty,
 export const optionalDnsLabelName = () =>
   form(orEmpty(dnsLabel), 63, "empty, or a DNS label: lower-case letters, digits and '-', at most 63 characters");
 
+const nameOrWildcard = new RegExp(`^(\\*\\.)?${host}$`);
 const hostForm =
   "a host name such as \"gateway.example.com\": lower-case letters, digits, '-' and '.', no address in numbers";
 
@@ -61,7 +62,10 @@ export const optionalHostName = () => form(orEmpty(new RegExp(`^${host}$`)), 253
 
 /** A host name, or all names directly below one as `*.example.com`. */
 export const hostNameOrWildcard = () =>
-  form(new RegExp(`^(\\*\\.)?${host}$`), 253, `${hostForm}; or "*.example.com" for all directly below one`);
+  form(nameOrWildcard, 253, `${hostForm}; or "*.example.com" for all directly below one`);
+
+/** The same form where only the chart holds anybody to it. */
+export const hostNameForChart = () => z.string().meta({ maxLength: 253, pattern: nameOrWildcard.source });
 
 /** An address of IPv4 or IPv6, without brackets or a port. */
 export const ipAddress = () =>

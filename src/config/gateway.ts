@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { bindAddress, hostNameOrWildcard } from "./_grammar.ts";
+import { bindAddress, hostNameForChart } from "./_grammar.ts";
 import { setting } from "./_setting.ts";
 import { gatewayOidc } from "./gateway-oidc.ts";
 
@@ -94,8 +94,9 @@ export const gatewaySchema = z
       "The least important level that is logged.",
     ),
     compute_driver: setting(z.enum(["kubernetes"]).default("kubernetes"), "The driver that runs sandboxes."),
+    // Not read by the gateway, so nothing in it keeps one from starting.
     server_sans: setting(
-      z.array(hostNameOrWildcard()).default([]),
+      z.array(hostNameForChart()).default([]),
       "More host names under which clients reach the gateway. The chart puts them into the certificates that it makes; a certificate that is given has its own names.",
     ),
     disable_tls: setting(

@@ -25,6 +25,7 @@ export {
   tolerationFields,
   tolerationRules,
 } from "./_grammar.ts";
+export { expectation } from "./_problems.ts";
 export type { Resources } from "./_resources.ts";
 export { mergeQuantities, minimumWorkloadMemory, supervisorDefaults } from "./_resources.ts";
 export { type AppliesAt, type SettingHelp, setting } from "./_setting.ts";

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { stringify } from "smol-toml";
 import { describe, expect, it } from "vitest";
 import { OpenShellError } from "../common/errors.ts";
-import { defaultSettings, parseSettings, settingRules } from "./index.ts";
+import { defaultSettings, jsonSchemaOf, parseSettings, settingRules, tables } from "./index.ts";
 import { holds, keysOf } from "./rules.ts";
 
 const head = "[openshell]\nversion = 2\n";
@@ -42,6 +42,18 @@ describe("reading gateway.toml", () => {
       supervisor_runtime_class_name: "runc",
       sandbox_runtime: { pod_anti_affinity: "required", boundary_port: 5500 },
     });
+  });
+
+  it("takes any host name where only the chart reads it, and the chart's schema has the form", () => {
+    const { gateway } = parseSettings(
+      `${head}[openshell.gateway]\nserver_sans = ["192.0.2.10", "Gateway.example.com"]\n`,
+      "gateway.toml",
+      "render",
+    );
+    expect(gateway.server_sans).toEqual(["192.0.2.10", "Gateway.example.com"]);
+    const form = new RegExp(String(jsonSchemaOf(tables["openshell.gateway"]).properties?.server_sans?.items?.pattern));
+    const names = ["gateway.example.com", "*.example.com", ...gateway.server_sans];
+    expect(names.filter((name) => form.test(name))).toEqual(["gateway.example.com", "*.example.com"]);
   });
 
   it("merges resources key by key and lets an empty text remove a default", () => {

@@ -1,6 +1,13 @@
 import { z } from "zod";
 import { type FieldViolation, OpenShellError } from "../common/errors.ts";
-import { nearest, positiveQuantityPattern, resourceName, tolerationFields, tolerationRules } from "../config/index.ts";
+import {
+  expectation,
+  nearest,
+  positiveQuantityPattern,
+  resourceName,
+  tolerationFields,
+  tolerationRules,
+} from "../config/index.ts";
 import type { Toleration } from "../manifests/index.ts";
 
 /** What a caller may say in `driver_config`, where the operator allows it. Keys are snake_case; anything else is refused by its path. */
@@ -65,7 +72,7 @@ export function parseDriverConfig(value: Readonly<Record<string, unknown>>): Dri
   // The envelope is keyed by driver names. The gateway hands on our object alone; a caller who hands on the whole is understood too.
   const keys = Object.keys(value);
   const own = keys.length === 1 && keys[0] === "kubernetes" ? value.kubernetes : value;
-  const parsed = schema.safeParse(own);
+  const parsed = schema.safeParse(own, { error: expectedOfCaller });
   if (!parsed.success) throw refusal(parsed.error.issues.flatMap(violationsOf));
   const { pod = {}, containers = {} } = parsed.data;
   return {
@@ -79,6 +86,12 @@ export function parseDriverConfig(value: Readonly<Record<string, unknown>>): Dri
     requests: containers.agent?.resources?.requests ?? {},
     limits: containers.agent?.resources?.limits ?? {},
   };
+}
+
+/** As an operator reads it, but the tables of a caller are JSON's. */
+function expectedOfCaller(issue: z.core.$ZodRawIssue): string {
+  const isObject = issue.code === "invalid_type" && (issue.expected === "object" || issue.expected === "record");
+  return isObject ? "an object" : expectation(issue);
 }
 
 function violationsOf(issue: z.core.$ZodIssue): FieldViolation[] {

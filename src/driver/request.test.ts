@@ -46,6 +46,13 @@ describe("a request", () => {
     expect(JSON.stringify(spec)).not.toContain("s3cret");
   });
 
+  test("says what was expected of a value in the template", () => {
+    const platformConfig = { annotations: { note: 5 } } as never;
+    const settings = testSettings({ allowed_pod_annotations: ["*"] });
+    const error = refusalOf(() => sandboxSpecOf(sandbox({ template: { platformConfig } }), settings));
+    expect(error.message).toBe("template.annotations.note: text in quotes");
+  });
+
   test("names everything that is wrong with it at once", () => {
     const bad = sandbox(
       {
@@ -313,6 +320,30 @@ describe("driver_config", () => {
     [{ pod: [] }, `${root}.pod`],
   ])("refuses %j by its path", (driverConfig, field) => {
     expect(refusedFields(driverConfig)).toEqual([field]);
+  });
+
+  test.each<[object, string]>([
+    [{ pod: [] }, "pod: an object"],
+    [{ pod: { node_selector: "gpu" } }, "pod.node_selector: an object"],
+    [{ pod: { node_selector: { pool: 1 } } }, "pod.node_selector.pool: text in quotes"],
+    [{ pod: { tolerations: {} } }, "pod.tolerations: an array"],
+    [{ pod: { tolerations: [{ operator: "Exist" }] } }, 'pod.tolerations.0.operator: one of "Exists", "Equal"'],
+    [
+      { pod: { tolerations: [{ operator: "Exists", effect: "NoExecute", toleration_seconds: 1.5 }] } },
+      "pod.tolerations.0.toleration_seconds: a whole number",
+    ],
+    [
+      { containers: { agent: { resources: { limits: { cpu: true } } } } },
+      "containers.agent.resources.limits.cpu: text in quotes, or a number",
+    ],
+    [
+      { containers: { agent: { resources: { limits: { Cores: "1" } } } } },
+      'containers.agent.resources.limits.Cores: cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or an extended resource such as "nvidia.com/gpu"',
+    ],
+    [{ pod: { node_selector: { "": "x" } } }, "pod.node_selector.: text that is not empty"],
+  ])("says of %j what was expected", (driverConfig, sentence) => {
+    const error = refusalOf(() => sandboxSpecOf(sandbox({ template: { driverConfig: driverConfig as never } }), open));
+    expect(error.message).toBe(`${root}.${sentence}`);
   });
 
   test("says what was probably meant", () => {

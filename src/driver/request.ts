@@ -1,6 +1,7 @@
 import { type ErrorCode, type FieldViolation, OpenShellError } from "../common/errors.ts";
 import {
   compareQuantities,
+  expectation,
   greatestId,
   type KubernetesSettings,
   kubernetesSchema,
@@ -309,8 +310,8 @@ class Problems {
   }
 
   /** The parsed value, or `value` as it is when it was refused. */
-  parse<T>(schema: { safeParse(value: unknown): ParseResult<T> }, value: unknown, field: string): T {
-    const result = schema.safeParse(value);
+  parse<T>(schema: Parser<T>, value: unknown, field: string): T {
+    const result = schema.safeParse(value, { error: expectation });
     if (result.success) return result.data;
     for (const { path, message, issues } of result.error.issues) {
       // Of a key that is refused, what is wrong with it is one level below.
@@ -324,6 +325,10 @@ class Problems {
     const text = this.#violations.map(({ field, description }) => `${field}: ${description}`).join("; ");
     throw new OpenShellError(code, text, { reason, violations: this.#violations });
   }
+}
+
+interface Parser<T> {
+  safeParse(value: unknown, options: { readonly error: typeof expectation }): ParseResult<T>;
 }
 
 type ParseResult<T> =
