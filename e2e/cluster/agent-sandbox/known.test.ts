@@ -46,6 +46,16 @@ describe("what is known", () => {
     expect(k.known.get("ns", "a")).toEqual(pod("12"));
   });
 
+  test("is nothing when the watch saw it come and go before the answer", () => {
+    const k = known();
+    k.see("added", pod("10"));
+    k.see("deleted", pod("12"));
+    k.known.wrote(pod("10"));
+    expect(k.known.get("ns", "a")).toBeUndefined();
+    k.known.wrote(pod("13", "another"));
+    expect(k.known.get("ns", "a")).toEqual(pod("13", "another"));
+  });
+
   test("is nothing after the deletion of what we wrote, but not after that of its predecessor", () => {
     const k = known();
     k.known.wrote(pod("10", "new"));

@@ -10,10 +10,17 @@ export const forgetAfterMs = 10_000;
 export class Known<T extends KubeObject> {
   readonly informer: Informer<T>;
   readonly #written = new Map<string, { object: Live<T>; at: number }>();
+  /** When each object was seen to go, by its UID, for as long as an answer to a write of it may be on its way. */
+  readonly #gone = new Map<string, number>();
 
   constructor(informer: Informer<T>) {
     this.informer = informer;
-    informer.on("deleted", (object) => this.#forget(object));
+    informer.on("deleted", (object) => {
+      this.#forget(object);
+      const now = performance.now();
+      for (const [uid, at] of this.#gone) if (now - at > forgetAfterMs) this.#gone.delete(uid);
+      this.#gone.set(object.metadata.uid, now);
+    });
     for (const type of ["added", "modified"] as const) {
       informer.on(type, (object) => {
         if (!isOlder(object, this.#written.get(keyOf(object))?.object)) this.#forget(object);
@@ -37,6 +44,7 @@ export class Known<T extends KubeObject> {
     // The watch may have been faster than the answer.
     const seen = this.informer.get(object.metadata.namespace, object.metadata.name);
     if (seen?.metadata.uid === object.metadata.uid && !isOlder(seen, object)) return;
+    if (this.#gone.has(object.metadata.uid)) return;
     this.#written.set(keyOf(object), { object, at: performance.now() });
   }
 
