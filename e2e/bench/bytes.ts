@@ -16,7 +16,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { createReadStream, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createReadStream, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -33,6 +33,7 @@ import { imageValues, install, releaseNamed } from "../support/release.ts";
 import { percentile } from "./_arrivals.ts";
 import { sandboxesOf } from "./_bare-pairs.ts";
 import { openBenchCluster } from "./_bench-cluster.ts";
+import { machineCpuSeconds } from "./_counts.ts";
 import { machine, machineLine, median, publish, timed } from "./_report.ts";
 
 const { values } = parseArgs({
@@ -276,16 +277,6 @@ const kinds: readonly Kind[] = [
   },
 ];
 
-/** Milliseconds that all CPUs of this machine have been busy. */
-function busyMs(): number {
-  const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0] = readFileSync("/proc/stat", "utf8")
-    .slice(4, 400)
-    .trim()
-    .split(/\s+/)
-    .map(Number);
-  return (user + nice + system + irq + softirq) * 10;
-}
-
 interface Run {
   readonly ms: number;
   readonly cpuMs: number;
@@ -306,9 +297,9 @@ async function clear(): Promise<void> {
 
 async function runOnce({ command, brought, source }: Kind, side: Side): Promise<Run> {
   if (brought !== undefined) await clear();
-  const before = busyMs();
+  const before = machineCpuSeconds() * 1000;
   const ms = await timed(() => shell(command[side]));
-  const run = { ms, cpuMs: busyMs() - before, isWhole: true };
+  const run = { ms, cpuMs: machineCpuSeconds() * 1000 - before, isWhole: true };
   if (brought === undefined || source === undefined) return run;
   const came = brought === "here" ? await hashHere(local(side)) : await hashThere(at(side));
   const isWhole = came === (await expected(source));
