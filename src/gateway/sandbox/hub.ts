@@ -11,12 +11,18 @@ export const keptEvents = 50;
 /** What a watcher may lag behind before it misses events. */
 const lag = 64;
 
+interface KeptEvent {
+  readonly event: openshell.PlatformEvent;
+  readonly sequence: number;
+}
+
 /** Tells watchers what happens to sandboxes, and keeps the latest platform events of each. */
 export class SandboxHub {
   /** New with every process, so that a cursor of an earlier one is known as such. */
   readonly bootId: string = crypto.randomUUID();
   readonly #watchers = new Map<string, Set<Watcher>>();
-  readonly #events = new Map<string, { readonly event: openshell.PlatformEvent; readonly sequence: number }[]>();
+  /** Of each sandbox, oldest first, by what happened. */
+  readonly #events = new Map<string, Map<string, KeptEvent>>();
   #sequence = 0;
 
   publish(id: string, sandbox: openshell.Sandbox): void {
@@ -27,8 +33,14 @@ export class SandboxHub {
   event(id: string, event: openshell.PlatformEvent): void {
     this.#sequence += 1;
     const entry = { event, sequence: this.#sequence };
-    const others = (this.#events.get(id) ?? []).filter((kept) => happeningOf(kept.event) !== happeningOf(event));
-    this.#events.set(id, [...others, entry].slice(-keptEvents));
+    const kept = this.#events.get(id) ?? new Map<string, KeptEvent>();
+    this.#events.set(id, kept);
+    const happening = happeningOf(event);
+    // It goes to the end.
+    kept.delete(happening);
+    kept.set(happening, entry);
+    const [oldest] = kept.keys();
+    if (kept.size > keptEvents && oldest !== undefined) kept.delete(oldest);
     for (const watcher of this.#watchers.get(id) ?? []) watcher.tell({ kind: "event", ...entry });
   }
 
@@ -39,7 +51,7 @@ export class SandboxHub {
 
   /** The latest `count` platform events, oldest first. */
   recentEvents(id: string, count: number) {
-    return (this.#events.get(id) ?? []).slice(-count);
+    return [...(this.#events.get(id)?.values() ?? [])].slice(-count);
   }
 
   /** What happens from this call on, until the signal aborts, the sandbox is gone or the hub closes. To be iterated, or it stays subscribed. */
