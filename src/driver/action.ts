@@ -47,6 +47,9 @@ export interface Plan {
 /** What a caller asked for and the CR does not say yet. */
 export type Request = { readonly kind: "start"; readonly record: GenerationRecord } | { readonly kind: "stop" };
 
+/** What of a Pod its node acts on, by the fields' names. */
+export type ActedOn = Readonly<Record<string, string>>;
+
 export interface PlanMemory {
   readonly gatewayId: string;
   readonly request: Request | undefined;
@@ -56,7 +59,7 @@ export interface PlanMemory {
   readonly missingSecrets: ReadonlySet<string>;
   readonly refusedReplacement?: RefusedReplacement | undefined;
   /** `actedOn` in the Pods as this process saw them first, by UID. */
-  readonly seen?: ReadonlyMap<string, Readonly<Record<string, string>>>;
+  readonly seen?: ReadonlyMap<string, ActedOn>;
   /** When labels of ours were put back lately, by the UID of the object; milliseconds since the epoch, oldest first. */
   readonly restored?: ReadonlyMap<string, readonly number[]>;
   /** Pods that said why they end, as they were last seen, for when nothing is left of them. */

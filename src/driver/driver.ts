@@ -44,6 +44,7 @@ const sweepEveryMs = 5 * 60_000;
 const rediscoverEveryMs = 15_000;
 /** Between two looks at a cluster that does not answer yet. */
 const longestStartPauseMs = 10_000;
+
 class KubernetesDriver implements Driver {
   readonly implementation: Implementation<typeof compute.ComputeDriver>;
   readonly #options: DriverOptions;

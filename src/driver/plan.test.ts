@@ -16,11 +16,11 @@ import {
   testSettings,
 } from "./_testing.ts";
 import { type Action, type RefusedReplacement, type Request, secretKey, sessionKey } from "./action.ts";
+import { actedOn } from "./changed-since.ts";
 import type { Observed } from "./observed.ts";
 import { plan } from "./plan.ts";
 import { podWithoutSecret } from "./platform-events.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
-import { actedOn } from "./verify-pods.ts";
 
 const required = testSettings({}, { pod_anti_affinity: "required" });
 const scheduled = { phase: "Pending", conditions: [{ type: "PodScheduled", status: "True" }] };

@@ -2,6 +2,7 @@ import { type Affinity, foreignAffinity, pairSelector } from "../manifests/index
 import { same } from "./_json.ts";
 import type { Action, Plan, PlanMemory } from "./action.ts";
 import { planBootstrap, rewriteMissingSecrets } from "./bootstrap.ts";
+import { changedSince } from "./changed-since.ts";
 import { breachWhileRunning, endOfWorkload, isBreach, provisioningTimeout } from "./ends.ts";
 import {
   agentStatus,
@@ -25,7 +26,7 @@ import type { Failure, GenerationRecord } from "./record.ts";
 import { controllerRefusal, nudge } from "./refusal.ts";
 import { refusedForMs, replacementWindow, replaceSupervisor } from "./replacement.ts";
 import { changedLabels, missedObjects, missedPods, paced } from "./restore-labels.ts";
-import { changedSince, unknownWorkload, unsealedViolation } from "./verify-pods.ts";
+import { unknownWorkload, unsealedViolation } from "./verify-pods.ts";
 
 const silentControllerMs = 10_000;
 const nothing: Plan = { actions: [] };

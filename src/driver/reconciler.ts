@@ -6,7 +6,8 @@ import type { Logger } from "../common/log.ts";
 import { type Live, type Pod, WorkQueue } from "../kube/index.ts";
 import { labels, sandboxResourceName } from "../manifests/index.ts";
 import { compute } from "../wire/index.ts";
-import { type Action, type RefusedReplacement, type Request, sessionKey } from "./action.ts";
+import { type ActedOn, type Action, type RefusedReplacement, type Request, sessionKey } from "./action.ts";
+import { actedOn } from "./changed-since.ts";
 import type { ClusterView } from "./cluster-view.ts";
 import type { Executor } from "./execute.ts";
 import type { Hub } from "./hub.ts";
@@ -21,7 +22,6 @@ import { isRefusal } from "./refusal.ts";
 import { isReplacement, lossOf, type SupervisorLoss } from "./replacement.ts";
 import { mostRestorations } from "./restore-labels.ts";
 import { type Condition, conditionsOf } from "./status.ts";
-import { actedOn } from "./verify-pods.ts";
 
 /** What is known of a sandbox only while this process lives. Losing it loses nothing: it is asked for or done again. */
 interface Memory {
@@ -33,7 +33,7 @@ interface Memory {
   creating: (Deferred<GenerationRecord> & { isMade?: true }) | undefined;
   readonly writtenSecrets: Set<string>;
   readonly missingSecrets: Set<string>;
-  readonly seen: Map<string, Readonly<Record<string, string>>>;
+  readonly seen: Map<string, ActedOn>;
   refusedReplacement: RefusedReplacement | undefined;
   /** As in the plan. */
   readonly restored: Map<string, readonly number[]>;
