@@ -74,25 +74,14 @@ async function make(folder) {
 
 /** @param {string} own where a file of this process is until it is complete */
 async function makeBy(own, folder) {
-  const { build } = await import("esbuild");
+  const [{ build }, { oneFile }] = await Promise.all([import("esbuild"), import("../common/one-file.ts")]);
   const { metafile } = await build({
+    ...oneFile,
     absWorkingDir: root,
     entryPoints: ["src/cli/main.ts"],
     outfile: own,
-    bundle: true,
-    platform: "node",
-    format: "esm",
-    target: "node24",
-    minifySyntax: true,
-    minifyWhitespace: true,
-    legalComments: "none",
     logLevel: "silent",
     metafile: true,
-    // grpc-js and a few others are CommonJS and call require for Node's own modules.
-    banner: {
-      js: 'import { createRequire as __createRequire } from "node:module"; const require = __createRequire(import.meta.url);',
-    },
-    plugins: [ownModulesArePure],
   });
   const parts = [
     "package-lock.json",
@@ -108,24 +97,3 @@ async function makeBy(own, folder) {
   }
   return join(folder, file);
 }
-
-/** They do nothing when they are loaded, so that what a door offers and nobody here uses is left out. */
-const ownModulesArePure = {
-  name: "own-modules-are-pure",
-  setup(context) {
-    context.onResolve(
-      { filter: /^\.{1,2}\// },
-      async ({ path, importer, resolveDir, kind, with: attributes, pluginData }) => {
-        if (pluginData === "resolved" || importer.includes("node_modules")) return undefined;
-        const found = await context.resolve(path, {
-          importer,
-          resolveDir,
-          kind,
-          with: attributes,
-          pluginData: "resolved",
-        });
-        return found.errors.length > 0 ? { errors: found.errors } : { path: found.path, sideEffects: false };
-      },
-    );
-  },
-};
