@@ -28,11 +28,8 @@ import { services } from "../../src/kube/index.ts";
 import { createChannel, grpcClient, openshell } from "../../src/wire/index.ts";
 import { clients } from "../cluster/clients.ts";
 import { stderrProgress } from "../cluster/progress.ts";
-import { GatewayAccess } from "../support/gateway-access.ts";
-import { imageValues, install, releaseNamed } from "../support/release.ts";
 import { percentile } from "./_arrivals.ts";
-import { sandboxesOf } from "./_bare-pairs.ts";
-import { openBenchCluster } from "./_bench-cluster.ts";
+import { openBenchGateway } from "./_bench-gateway.ts";
 import { machineCpuSeconds } from "./_counts.ts";
 import { machine, machineLine, median, publish, timed } from "./_report.ts";
 
@@ -53,16 +50,13 @@ const [commands, keys] = [Number(values.commands), Number(values.keys)];
 if (![rounds, mebibytes, files, commands, keys].every((count) => Number.isInteger(count) && count >= 1)) {
   throw new Error("--rounds, --mebibytes, --files, --commands and --keys are whole numbers of at least 1");
 }
-const release = releaseNamed("openshell-bench");
 const gatewayPort = 8080;
 
 await using undo = new AsyncDisposableStack();
 const progress = stderrProgress();
-const { provider, kubeconfig, gatewayDigest, kube } = await openBenchCluster(values.provider, progress);
-undo.defer(() => kube.close());
-await install({ kubeconfig, release, presets: ["conformance"], values: imageValues(gatewayDigest) });
-const gateway = undo.use(await GatewayAccess.open(kubeconfig, release));
-const sandbox = undo.use(await sandboxesOf(() => gateway.client)(`x-${randomBytes(5).toString("hex")}`));
+const bench = undo.use(await openBenchGateway(values.provider, progress));
+const { provider, kubeconfig, kube, release, gateway } = bench;
+const sandbox = undo.use(await bench.create());
 await sandbox.ready();
 
 const here = mkdtempSync(join(tmpdir(), "openshell-bench-"));
@@ -188,6 +182,19 @@ interface Kind {
 const at = (side: Side) => `${there}/${side}`;
 const local = (side: Side) => join(here, side);
 
+const uploadOf = (source: "big" | "many", name: string, unit: Kind["unit"]): Kind => ({
+  name,
+  beside: "tar into kubectl exec -i -- tar x",
+  unit,
+  rounds,
+  brought: "there",
+  source,
+  command: {
+    ours: openshellCommand("sandbox", "upload", sandbox.name, join(here, source), at("ours")),
+    peer: `tar c -C ${here} ${source} | ${kubectlExec(["-i"], "tar", "x", "-f", "-", "-C", at("peer"))}`,
+  },
+});
+
 const kinds: readonly Kind[] = [
   {
     name: "start of the program",
@@ -203,18 +210,7 @@ const kinds: readonly Kind[] = [
     rounds: commands,
     command: { ours: ourExec([], "true"), peer: kubectlExec([], "true") },
   },
-  {
-    name: "file in, upload",
-    beside: "tar into kubectl exec -i -- tar x",
-    unit: "MiB/s",
-    rounds,
-    brought: "there",
-    source: "big",
-    command: {
-      ours: openshellCommand("sandbox", "upload", sandbox.name, join(here, "big"), at("ours")),
-      peer: `tar c -C ${here} big | ${kubectlExec(["-i"], "tar", "x", "-f", "-", "-C", at("peer"))}`,
-    },
-  },
+  uploadOf("big", "file in, upload", "MiB/s"),
   {
     name: "file in, exec of cat",
     beside: "kubectl exec -i -- cat",
@@ -251,18 +247,7 @@ const kinds: readonly Kind[] = [
       peer: `${kubectlExec([], "cat", `${there}/big`)} > ${local("peer")}/big`,
     },
   },
-  {
-    name: "small files in, upload",
-    beside: "tar into kubectl exec -i -- tar x",
-    unit: "files/s",
-    rounds,
-    brought: "there",
-    source: "many",
-    command: {
-      ours: openshellCommand("sandbox", "upload", sandbox.name, join(here, "many"), at("ours")),
-      peer: `tar c -C ${here} many | ${kubectlExec(["-i"], "tar", "x", "-f", "-", "-C", at("peer"))}`,
-    },
-  },
+  uploadOf("many", "small files in, upload", "files/s"),
   {
     name: "small files out, download",
     beside: "kubectl exec -- tar c into tar x",

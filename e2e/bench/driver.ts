@@ -20,11 +20,9 @@ import {
 } from "../../src/kube/index.ts";
 import { labels } from "../../src/manifests/names.ts";
 import { stderrProgress } from "../cluster/progress.ts";
-import { GatewayAccess } from "../support/gateway-access.ts";
-import { imageValues, install, releaseNamed } from "../support/release.ts";
 import type { TestSandbox } from "../support/test-sandbox.ts";
-import { bareClaim, barePod, benchLabel, type Specimen, sandboxesOf, specimenOf } from "./_bare-pairs.ts";
-import { openBenchCluster } from "./_bench-cluster.ts";
+import { bareClaim, barePod, benchLabel, type Specimen, specimenOf } from "./_bare-pairs.ts";
+import { openBenchGateway } from "./_bench-gateway.ts";
 import { machine, machineLine, median, publish, timed } from "./_report.ts";
 
 const { values } = parseArgs({
@@ -35,25 +33,20 @@ const { values } = parseArgs({
   },
 });
 const rounds = Number(values.rounds);
-const release = releaseNamed("openshell-bench");
-const namespace = release.sandboxNamespace;
 
 const progress = stderrProgress();
-const { provider, kubeconfig, gatewayDigest, kube, version } = await openBenchCluster(values.provider, progress);
-await install({ kubeconfig, release, presets: ["conformance"], values: imageValues(gatewayDigest) });
+await using bench = await openBenchGateway(values.provider, progress);
+const { provider, kube, version, create } = bench;
+const namespace = bench.release.sandboxNamespace;
 
 const sandboxResource = sandboxes(version);
 const known = new Informer({ client: kube, resource: pods, namespace });
 await known.synced;
-const gateway = await GatewayAccess.open(kubeconfig, release);
 
 interface Life {
   readonly createMs: number;
   readonly deleteMs: number;
 }
-
-const createNamed = sandboxesOf(() => gateway.client);
-const create = () => createNamed(`b-${randomBytes(5).toString("hex")}`);
 
 const podsWith = (label: string, value: string) =>
   known.list().filter(({ metadata }) => metadata.labels?.[label] === value);
@@ -188,5 +181,3 @@ for (const { metadata } of (await kube.list(secrets, namespace)).items) {
   if (metadata.name.startsWith("bench-")) await kube.delete(secrets, namespace, metadata.name);
 }
 await known.stop();
-await gateway[Symbol.asyncDispose]();
-kube.close();

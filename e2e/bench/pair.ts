@@ -9,16 +9,12 @@
  *
  * Prints JSON, and Markdown to standard error; with --out also writes pair.json and pair.md. The cluster and the release stay.
  */
-import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { type Pod, pods } from "../../src/kube/index.ts";
 import { labels } from "../../src/manifests/names.ts";
 import { stderrProgress } from "../cluster/progress.ts";
-import { GatewayAccess } from "../support/gateway-access.ts";
-import { imageValues, install, releaseNamed } from "../support/release.ts";
-import { sandboxesOf } from "./_bare-pairs.ts";
-import { openBenchCluster } from "./_bench-cluster.ts";
+import { openBenchGateway } from "./_bench-gateway.ts";
 import { machine, machineLine, publish } from "./_report.ts";
 
 const { values } = parseArgs({
@@ -32,15 +28,12 @@ const { values } = parseArgs({
 const seconds = Number(values.seconds);
 const channels = Number(values.channels);
 if (!(seconds >= 20 && channels >= 1)) throw new Error("--seconds is at least 20, --channels at least 1");
-const release = releaseNamed("openshell-bench");
 
 await using undo = new AsyncDisposableStack();
 const progress = stderrProgress();
-const { provider, kubeconfig, gatewayDigest, kube } = await openBenchCluster(values.provider, progress);
-undo.defer(() => kube.close());
-await install({ kubeconfig, release, presets: ["conformance"], values: imageValues(gatewayDigest) });
-const gateway = undo.use(await GatewayAccess.open(kubeconfig, release));
-const sandbox = undo.use(await sandboxesOf(() => gateway.client)(`p-${randomBytes(5).toString("hex")}`));
+const bench = undo.use(await openBenchGateway(values.provider, progress));
+const { provider, kube, release, gateway } = bench;
+const sandbox = undo.use(await bench.create());
 await sandbox.ready();
 const state = machine();
 
