@@ -1,10 +1,12 @@
 import type { TestProject } from "vitest/node";
 import { checkBuildMachine } from "../../images/build.ts";
 import { loadImages } from "../../images/load.ts";
+import { hasCode, OpenShellError } from "../../src/common/errors.ts";
 import { applyObjects, kubectl, unpackClients } from "../cluster/clients.ts";
 import { type Progress, stderrProgress } from "../cluster/progress.ts";
 import type { ClusterProvider } from "../cluster/provider.ts";
 import { selectProvider } from "../cluster/select.ts";
+import { isCi } from "../testing/run.ts";
 import "./conformance.ts";
 import { beginRun, endRun, releases, removeLeftovers, takeTurn } from "./leftovers.ts";
 import { suiteClasses } from "./runtime-class.ts";
@@ -23,7 +25,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const isSomebodys = provider.name === "kubeconfig";
   // Before its nodes are counted: a run that was cut off may have left one cordoned.
   if (isSomebodys) await removeLeftovers(await provider.kubeconfig(), progress);
-  await provider.up({ nodes: 2, progress });
+  await bringUp(provider, progress);
   const kubeconfig = await provider.kubeconfig();
   if (isSomebodys) await refuseOthersReleases(kubeconfig);
   else await removeLeftovers(kubeconfig, progress);
@@ -32,6 +34,18 @@ export default async function setup(project: TestProject): Promise<() => Promise
   await prepare(project, provider, progress);
   const ending = undo.move();
   return () => ending.disposeAsync();
+}
+
+/** As with the tests, CI's shared machine gets one more try. What did not come up was undone. */
+async function bringUp(provider: ClusterProvider, progress: Progress): Promise<void> {
+  const options = { nodes: 2, progress };
+  try {
+    await provider.up(options);
+  } catch (error) {
+    if (!isCi || hasCode(error, "invalid-argument", "failed-precondition")) throw error;
+    progress.note(`the cluster did not come up, one more try: ${OpenShellError.from(error).message}`);
+    await provider.up(options);
+  }
 }
 
 /** A gateway of somebody else's must not be upgraded, and then removed, because it is called like one of ours. */

@@ -30,6 +30,12 @@ export interface ComponentPlace {
   readonly hierarchies: Hierarchies;
 }
 
+/** How long a component may take to be of use. */
+export interface WaitOptions {
+  readonly timeoutMs: number;
+  readonly signal?: AbortSignal;
+}
+
 /**
  * Starts a component unless it runs, detached from this process, with output appended to its log.
  *
@@ -97,7 +103,7 @@ export async function waitForComponent(
   component: Pick<Component, "name" | "cgroup">,
   condition: string,
   ready: () => Promise<boolean>,
-  options: { readonly timeoutMs: number; readonly signal?: AbortSignal },
+  options: WaitOptions,
 ): Promise<void> {
   const until = performance.now() + options.timeoutMs;
   while (!(await ready())) {

@@ -5,7 +5,7 @@ import { kubectl, kubectlAttempt } from "../clients.ts";
 import { attempt, type Outcome } from "../exec.ts";
 import type { LeafRequest } from "./certificates.ts";
 import { clusterCgroups, removeCgroup } from "./cgroups.ts";
-import { type Component, componentPid, startComponent, waitForComponent } from "./component.ts";
+import { type Component, componentPid, startComponent, type WaitOptions, waitForComponent } from "./component.ts";
 import { type Context, nodesOf, updateState } from "./context.ts";
 import { importImages } from "./images.ts";
 import { writeKubeconfig } from "./kubeconfig.ts";
@@ -44,7 +44,7 @@ export async function startNode(context: Context, node: NodeLayout): Promise<voi
     if ((await holderPid(context, node)) === undefined) await removeCgroup(place.hierarchies, node.cgroup);
     await makeNodeNetwork(layout, node);
     await writeNodeFiles(context, node);
-    const holder = await startHolder(context, node);
+    const holder = await startHolder(context, node, options);
     const [containerd, kubelet, kubeProxy, kubeRouter] = nodeComponents(context, node, holder);
 
     await startComponent(place, containerd);
@@ -112,14 +112,15 @@ export function insideNode(holder: number): readonly string[] {
 }
 
 /** Starts the process that holds a node's mount namespace, with the node's own directories mounted. */
-async function startHolder(context: Context, node: NodeLayout): Promise<number> {
+async function startHolder(context: Context, node: NodeLayout, options: WaitOptions): Promise<number> {
   const running = await holderPid(context, node);
   if (running !== undefined) return running;
   const made = join(node.directory, "mounts-made");
   await rm(made, { force: true });
   const binds = Object.entries({ ...ownDirectories, [context.layout.files.storage]: "storage" });
   const script = [
-    "set -e",
+    // Its log is empty but for these words; they name the command that a wait that ran out was waiting for.
+    "set -ex",
     // crun drops every controller where a version 2 hierarchy is mounted beside version 1.
     "if mountpoint -q /sys/fs/cgroup/unified; then umount /sys/fs/cgroup/unified; fi",
     // Sockets, locks and network namespaces of a node: built-in paths below /run.
@@ -138,7 +139,7 @@ async function startHolder(context: Context, node: NodeLayout): Promise<number> 
     args: [`--net=/run/netns/${node.namespace}`, "unshare", "--mount", "--propagation=private", "sh", "-c", script],
   };
   const pid = await startComponent(context.place, holder);
-  await waitForComponent(context.place, holder, "mounted", () => exists(made), { timeoutMs: 10_000 });
+  await waitForComponent(context.place, holder, "mounted", () => exists(made), options);
   return pid;
 }
 
