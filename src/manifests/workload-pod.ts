@@ -118,7 +118,11 @@ function stage(pair: PairProps): ContainerProps {
     image: settings.sandbox_runtime_image,
     ...pullPolicy(settings.sandbox_runtime_image_pull_policy),
     args: ["stage"],
-    env: envOf({ ...environment(pair), OPENSHELL_STAGE: byImage ? "identity" : "all" }),
+    env: envOf({
+      ...environment(pair),
+      OPENSHELL_STAGE: byImage ? "identity" : "all",
+      ...(settings.sandbox_runtime.fence_check !== "off" && fenceTargets(pair)),
+    }),
     resources: resourcesOf(initResources(pair)),
     securityContext: containerSecurityContext(sandbox.uid, sandbox.gid, { readOnlyRootFilesystem: true }),
     terminationMessagePolicy: "FallbackToLogsOnError",
@@ -147,7 +151,7 @@ function seed(pair: PairProps): ContainerProps {
 }
 
 function agent(pair: PairProps): ContainerProps {
-  const { settings, gateway } = pair;
+  const { settings } = pair;
   const appArmorProfile = appArmorProfileOf(settings.app_armor_profile);
   return {
     ...ofWorkloadImage(pair),
@@ -158,7 +162,7 @@ function agent(pair: PairProps): ContainerProps {
       ...environment(pair),
       OPENSHELL_BOUNDARY_PORT: String(settings.sandbox_runtime.boundary_port),
       OPENSHELL_FENCE_CHECK: settings.sandbox_runtime.fence_check,
-      OPENSHELL_FENCE_TARGETS: gateway.fenceTargets.join(","),
+      ...fenceTargets(pair),
       HOME: paths.workspace,
       USER: "sandbox",
     }),
@@ -193,6 +197,11 @@ function environment({ sandbox, generation }: PairProps): Record<string, string>
     OPENSHELL_LOG_LEVEL: sandbox.logLevel,
     ...emptiedEnvironment(),
   };
+}
+
+/** What must not be reached; the first container begins to look, the agent's goes on. */
+function fenceTargets({ gateway }: PairProps): Record<string, string> {
+  return { OPENSHELL_FENCE_TARGETS: gateway.fenceTargets.join(",") };
 }
 
 function runtimeMount({ settings }: PairProps) {

@@ -2,7 +2,7 @@ import { connect, isIP } from "node:net";
 import { networkInterfaces } from "node:os";
 import { sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
-import { type FenceState, observe, permits, probing, untoldOf } from "./fence.ts";
+import { closedForMs, type FenceState, observe, type ProbeRound, permits, probing, untoldOf } from "./fence.ts";
 
 export interface Target {
   readonly host: string;
@@ -12,10 +12,17 @@ export interface Target {
 /** What one connect says: that the path is open, that it is closed, or nothing, with the error code that made it fail on this side. */
 export type Answer = "open" | "closed" | { readonly untold: string };
 
-/** Until the fence stands rounds follow each other closely; afterwards they only have to notice that it fell. */
-const intervals = { open: 100, closed: 5_000 } as const;
+export type Connects = (target: Target, timeoutMs: number) => Promise<Answer>;
+
+/** From the beginning of one round to the next: until the fence stands they follow closely; afterwards they only have to notice that it fell. */
+export const intervals = { open: 100, closed: 5_000 } as const;
 /** A dropped SYN is never answered; an open path answers within a round trip. */
-const connectTimeoutMs = 500;
+const patienceMs = 500;
+
+/** Milliseconds of the machine's clock that nobody sets: the same in every process of a Pod, unlike performance.now. */
+export function monotonicMs(): number {
+  return Number(process.hrtime.bigint()) / 1e6;
+}
 
 /**
  * Reads `OPENSHELL_FENCE_TARGETS`: `10.96.0.1:443,[fd00::1]:8080`.
@@ -37,29 +44,62 @@ export function parseTargets(text: string): Target[] {
     });
 }
 
-/** Probes for as long as the signal allows and tells every new state. */
+/** One connect to every target at a time, for as long as the signal allows; what it cuts short tells nothing. */
+export async function* probeRounds(
+  targets: readonly Target[],
+  intervalMs: () => number,
+  signal: AbortSignal,
+  { connectTimeoutMs = patienceMs, connects = tryTarget }: { connectTimeoutMs?: number; connects?: Connects } = {},
+): AsyncGenerator<ProbeRound> {
+  while (!signal.aborted) {
+    const startedAt = monotonicMs();
+    const answers = await untilAborted(Promise.all(targets.map((one) => connects(one, connectTimeoutMs))), signal);
+    if (answers === undefined) return;
+    const endedAt = monotonicMs();
+    const first = targets[answers.indexOf("open")];
+    const untold = answers.find((one) => typeof one === "object")?.untold;
+    yield {
+      startedAt,
+      endedAt,
+      ...(first === undefined ? {} : { reachable: printTarget(first) }),
+      ...(untold === undefined ? {} : { untold }),
+    };
+    await sleep(Math.max(0, startedAt + intervalMs() - endedAt), signal).catch(() => {});
+  }
+}
+
+/**
+ * Probes for as long as the signal allows and tells every new state.
+ * @param closedSince when the Pod's first container began to find all paths closed, by `monotonicMs`
+ */
 export async function probeFence(
   targets: readonly Target[],
   tell: (state: FenceState) => void,
   signal: AbortSignal,
-  connects: (target: Target) => Promise<Answer> = tryTarget,
+  { closedSince, connects = tryTarget }: { closedSince?: number | undefined; connects?: Connects } = {},
 ): Promise<void> {
-  let state = probing(performance.now());
+  const begin = monotonicMs();
+  let state = probing(begin, closedSince);
   tell(state);
-  while (!signal.aborted) {
-    const startedAt = performance.now();
-    const answers = await Promise.all(targets.map(connects));
-    const first = targets[answers.indexOf("open")];
-    const untold = answers.find((one) => typeof one === "object")?.untold;
-    const next = observe(state, {
-      startedAt,
-      endedAt: performance.now(),
-      ...(first === undefined ? {} : { reachable: printTarget(first) }),
-      ...(untold === undefined ? {} : { untold }),
-    });
+  // What stands by another's account is looked at as closely as what does not stand yet.
+  const isYoung = () => monotonicMs() - begin < closedForMs;
+  const intervalMs = () => (permits(state) && !isYoung() ? intervals.closed : intervals.open);
+  for await (const round of probeRounds(targets, intervalMs, signal, { connects })) {
+    const next = observe(state, round);
     if (next.kind !== state.kind || untoldOf(next) !== untoldOf(state)) tell(next);
     state = next;
-    await sleep(permits(state) ? intervals.closed : intervals.open, signal).catch(() => {});
+  }
+}
+
+async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
+  const aborted = Promise.withResolvers<undefined>();
+  const abort = () => aborted.resolve(undefined);
+  signal.addEventListener("abort", abort, { once: true });
+  if (signal.aborted) abort();
+  try {
+    return await Promise.race([aborted.promise, work]);
+  } finally {
+    signal.removeEventListener("abort", abort);
   }
 }
 
@@ -68,9 +108,9 @@ function printTarget({ host, port }: Target): string {
 }
 
 /** Connects to a target once. A SYN that nobody answers finds a closed path. */
-export function tryTarget({ host, port }: Target): Promise<Answer> {
+export function tryTarget({ host, port }: Target, timeoutMs = patienceMs): Promise<Answer> {
   return new Promise((resolve) => {
-    const socket = connect({ host, port, timeout: connectTimeoutMs });
+    const socket = connect({ host, port, timeout: timeoutMs });
     const done = (answer: Answer) => {
       socket.destroy();
       resolve(answer);

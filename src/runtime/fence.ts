@@ -32,8 +32,9 @@ export const closedForMs = 1_000;
 /** Open for longer than this is no start-up effect any more. */
 export const giveUpMs = 30_000;
 
-export function probing(now: number): FenceState {
-  return { kind: "probing", since: now };
+/** @param closedSince since when others found it closed */
+export function probing(now: number, closedSince?: number): FenceState {
+  return { kind: "probing", since: now, ...(closedSince === undefined ? {} : { closedSince }) };
 }
 
 /** The state after a round. */

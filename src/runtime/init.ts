@@ -5,7 +5,9 @@ import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { addService, boundary, createServer } from "../wire/index.ts";
 import { imageEnvironment } from "./environment.ts";
+import type { FenceState } from "./fence.ts";
 import { parseTargets, probeFence } from "./fence-probe.ts";
+import { takeSpan } from "./fence-span.ts";
 import { type Identity, takeIdentity } from "./identity.ts";
 import { loadNative } from "./native/index.ts";
 import { Processes } from "./processes.ts";
@@ -56,6 +58,7 @@ export async function runAsInit(environment: NodeJS.ProcessEnv, log: Logger, sig
   if (hidden < 0)
     throw new OpenShellError("internal", `this process cannot be hidden from the agent: errno ${-hidden}`);
   const settings = readSettings(environment);
+  const span = takeSpan(settings.identityDirectory);
   const identity = takeIdentity(settings.identityDirectory);
 
   const processes = new Processes(native);
@@ -78,8 +81,9 @@ export async function runAsInit(environment: NodeJS.ProcessEnv, log: Logger, sig
     );
   });
   log.info({ port: server.port, sandbox: identity.sandboxId, generation: identity.generationId }, "listening");
-  if (settings.fenceCheck) void probeFence(settings.targets, (fence) => runtime.fenceChanged(fence), stop.signal);
-  else runtime.fenceChanged({ kind: "unchecked" });
+  const tell = (fence: FenceState) => runtime.fenceChanged(fence);
+  if (settings.fenceCheck) void probeFence(settings.targets, tell, stop.signal, { closedSince: span?.since });
+  else tell({ kind: "unchecked" });
 
   const code = await runtime.ended;
   stop.abort();

@@ -3,6 +3,8 @@ import { cp } from "node:fs/promises";
 import { join } from "node:path";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
+import { parseTargets } from "./fence-probe.ts";
+import { closedUntil, writeSpan } from "./fence-span.ts";
 import { identityFiles } from "./identity.ts";
 
 /**
@@ -12,6 +14,25 @@ import { identityFiles } from "./identity.ts";
  * a user name (ssh, some shells' prompts) need an image that has one, or delivery by copy.
  */
 export async function stage(environment: NodeJS.ProcessEnv, log: Logger): Promise<number> {
+  // A Pod that an earlier gateway made names none.
+  const targets = parseTargets(environment.OPENSHELL_FENCE_TARGETS ?? "");
+  const staged = new AbortController();
+  const closed = targets.length === 0 ? undefined : closedUntil(targets, staged.signal);
+  try {
+    const directory = await stageFiles(environment, log);
+    staged.abort();
+    const span = await closed;
+    if (span === undefined) return 0;
+    writeSpan(directory, span);
+    log.info({ milliseconds: Math.round(span.until - span.since) }, "the fence was closed so far");
+  } finally {
+    staged.abort();
+  }
+  return 0;
+}
+
+/** @returns the directory of the identity */
+async function stageFiles(environment: NodeJS.ProcessEnv, log: Logger): Promise<string> {
   const parts = environment.OPENSHELL_STAGE || "all";
   if (parts !== "all" && parts !== "identity") {
     throw new OpenShellError("invalid-argument", `OPENSHELL_STAGE is "all" or "identity", not "${parts}"`);
@@ -29,7 +50,7 @@ export async function stage(environment: NodeJS.ProcessEnv, log: Logger): Promis
   const target = environment.OPENSHELL_IDENTITY_TARGET ?? "/run/openshell/identity";
   await inWords(`the identity cannot be copied from ${source} to ${target}`, async () => copyIdentity(source, target));
   log.info("the identity is staged");
-  return 0;
+  return target;
 }
 
 /** Memory-backed, and only our user reads it: the runtime, before anything of the agent's runs. */
