@@ -46,6 +46,34 @@ describe("what git keeps of a directory", () => {
     expect(await kept({ GIT_CONFIG_COUNT: "1", ...pair })).toEqual([]);
   });
 
+  it("is the directory of a submodule that was not fetched, and nothing in it", async () => {
+    const clone = join(home, "clone");
+    const git = (at: string, ...args: string[]) =>
+      execFileSync(
+        "git",
+        ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always", "-C", at, ...args],
+        { env: path },
+      );
+    git(join(home, "other"), "commit", "-q", "-m", "x");
+    git(join(home, "tree"), "submodule", "--quiet", "add", join(home, "other"), "inner");
+    git(join(home, "tree"), "add", ".");
+    git(join(home, "tree"), "commit", "-q", "-m", "x");
+    git(home, "clone", "-q", "tree", "clone");
+    await writeFile(join(clone, "inner", "stray"), "x");
+    // A walk that has no end ends here.
+    const signal = AbortSignal.timeout(10_000);
+    const keeps = await gitKeeps(clone, path, signal);
+    expect(["main.ts", "inner", "inner/stray", "inner/main.ts"].filter((name) => keeps?.(name))).toEqual([
+      "main.ts",
+      "inner",
+    ]);
+    const inner = await gitKeeps(join(clone, "inner"), path, signal);
+    expect(inner?.("stray")).toBe(false);
+    await rm(join(clone, "inner", "stray"));
+    git(clone, "submodule", "--quiet", "update", "--init");
+    expect((await gitKeeps(clone, path, signal))?.("inner/main.ts")).toBe(true);
+  });
+
   it("is not asked any more after an interrupt", async () => {
     const interrupt = new AbortController();
     const asking = gitKeeps(join(home, "tree"), path, interrupt.signal);

@@ -51,11 +51,11 @@ async function addKept(directory: string, prefix: string, kept: Set<string>, ask
   }
 }
 
-/** Files that are tracked or could be, relative to `directory`. */
+/** Files that are tracked or could be, and repositories, relative to `directory`. Of a submodule that was not fetched git says `./`, again and again. */
 async function tracked(directory: string, asking: Asking): Promise<string[]> {
   const list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
   const { code, stdout, stderr } = await git(directory, list, asking);
-  if (code === 0) return stdout.split("\0").filter((path) => path !== "");
+  if (code === 0) return stdout.split("\0").filter((path) => path !== "" && path !== "./");
   const why = code === "ENOENT" ? "it is not on the PATH" : stderr.trim().split("\n")[0];
   throw new OpenShellError(
     "failed-precondition",
