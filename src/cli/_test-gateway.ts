@@ -27,6 +27,8 @@ export class TestGateway implements AsyncDisposable {
   readonly uploads = new Map<string, Buffer>();
   /** What a download of a path gives: tar bytes. */
   readonly downloads = new Map<string, Buffer>();
+  /** What a download of a path is refused with, in the words of the sandbox. */
+  readonly failures = new Map<string, string>();
   /** Set to take over a method. */
   override: Gateway = {};
   endpoint = "";
@@ -190,6 +192,11 @@ export class TestGateway implements AsyncDisposable {
       }
       if (payload.case === "download") {
         const tar = this.downloads.get(payload.value.source);
+        const failure = this.failures.get(payload.value.source);
+        if (failure !== undefined) {
+          yield reply({ case: "failure", value: { code: 9, message: failure } });
+          return;
+        }
         if (tar === undefined) {
           yield reply({ case: "failure", value: { code: 5, message: `there is no ${payload.value.source}` } });
           return;

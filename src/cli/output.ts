@@ -1,5 +1,5 @@
 import { stringify } from "yaml";
-import { coloursFor, type Terminal, write } from "./terminal.ts";
+import { coloursFor, oneLine, type Terminal, write } from "./terminal.ts";
 
 export const outputFormats = ["table", "json", "yaml"] as const;
 export type OutputFormat = (typeof outputFormats)[number];
@@ -31,13 +31,6 @@ export function tableOf<T>(columns: readonly Column<T>[], items: readonly T[]): 
 export function propertiesOf(entries: readonly (readonly [string, string])[]): string {
   const width = Math.max(...entries.map(([name]) => name.length)) + 1;
   return entries.map(([name, value]) => `${`${name}:`.padEnd(width)}  ${oneLine(value)}`).join("\n");
-}
-
-/** Control characters could move a terminal's cursor; what the server or a sandbox says is shown without them. */
-export function oneLine(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
-  const clean = text.replace(/[\u0000-\u001f\u007f-\u009f]+/g, " ").trim();
-  return clean === "" ? "-" : clean;
 }
 
 /** Prints a result as data, or as `table` when a person reads it. The first line of a table is bold on a terminal. */

@@ -99,6 +99,35 @@ describe("the command line itself", () => {
   });
 });
 
+describe("what a sandbox says of itself", () => {
+  const hostile = "no\x1b]0;owned\x07\x1b[2J\u009b31m\nopenshell\u202eis ready";
+  const clean = "no ]0;owned [2J 31m openshell is ready";
+
+  it("is shown as one line without control characters when it fails something", async () => {
+    gateway.failures.set("notes.txt", hostile);
+    for (const verbose of ["", " -v"]) {
+      const { code, stderr } = await openshell(`sandbox download box notes.txt ${user.home}${verbose}`);
+      const [first, ...trace] = stderr.split("\n");
+      expect([code, first]).toEqual([7, `openshell: ${clean}`]);
+      expect(trace.length > 1).toBe(verbose !== "");
+      expect(trace.join("")).not.toMatch(/[\p{Cc}\u202e]/u);
+    }
+  });
+
+  it.each([true, false])("is shown so while it is waited for (on a terminal: %s)", async (tty) => {
+    gateway.script = [
+      ["PROVISIONING", `Bad: ${hostile}`],
+      ["ERROR", `Worse: ${hostile}`],
+    ];
+    const { stderr } = await openshell("sandbox create --name box", { tty, env: { NO_COLOR: "1" } });
+    expect(stderr.replaceAll("\r\x1b[2K", "").split(/(?<=\))\n?|\n/)).toEqual([
+      `box: PROVISIONING (Bad: ${clean})`,
+      `openshell: the sandbox "box" failed: Worse: ${clean}`,
+      "",
+    ]);
+  });
+});
+
 describe("known gateways", () => {
   const add = (name: string, rest = "") =>
     user.openshell(`gateway add ${name} --endpoint http://127.0.0.1:7443${rest}`.split(" "));

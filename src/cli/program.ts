@@ -18,7 +18,7 @@ import { showStatus } from "./commands/status.ts";
 import { CommandContext, type GlobalOptions } from "./context.ts";
 import { exitCodeOf, exitCodes } from "./exit-codes.ts";
 import { restartPolicies } from "./spec.ts";
-import { coloursFor, type Terminal } from "./terminal.ts";
+import { coloursFor, oneLine, printable, type Terminal } from "./terminal.ts";
 
 /**
  * Runs one command line and says what went wrong in one line on standard error.
@@ -302,7 +302,7 @@ function usage(program: Command): number {
 
 function complain(terminal: Terminal, sentence: string): void {
   const { red } = coloursFor(terminal.stderr, terminal.env);
-  terminal.stderr.write(`${red("openshell:")} ${sentence.replace(/\s*\n\s*/g, " ")}\n`);
+  terminal.stderr.write(`${red("openshell:")} ${oneLine(sentence)}\n`);
 }
 
 /** The message, and every refused field that it does not name already. */
@@ -318,5 +318,5 @@ function traceOf(error: unknown): string {
   for (let at: unknown = error; at !== undefined; at = at instanceof Error ? at.cause : undefined) {
     lines.push(at instanceof Error ? (at.stack ?? at.message) : String(at));
   }
-  return lines.join("\ncaused by: ");
+  return lines.join("\ncaused by: ").split("\n").map(printable).join("\n");
 }

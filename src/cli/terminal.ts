@@ -31,6 +31,20 @@ export function coloursFor(stream: { isTTY?: boolean }, env: Terminal["env"]): R
 }
 
 /**
+ * What others say: the gateway, or a sandbox, whose every word is the agent's. Without the control characters that could move a terminal's
+ * cursor or write its clipboard, and without the line ends and turns of direction that could make it look like something else.
+ */
+export function printable(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
+  return text.replace(/[\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]+\s*/g, " ");
+}
+
+/** The same in one line, which shows that there is nothing to show. */
+export function oneLine(text: string): string {
+  return printable(text).trim() || "-";
+}
+
+/**
  * Says on standard error what a command waits for: one line that changes on a terminal, a line per change elsewhere.
  * Repeated texts are said once.
  */
@@ -43,7 +57,8 @@ export class ProgressLine {
     this.#terminal = terminal;
   }
 
-  show(text: string): void {
+  show(said: string): void {
+    const text = oneLine(said);
     if (text === this.#last) return;
     this.#last = text;
     const { stderr, env } = this.#terminal;

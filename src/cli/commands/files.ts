@@ -6,9 +6,8 @@ import { OpenShellError } from "../../common/errors.ts";
 import type { Connection } from "../connection.ts";
 import type { CommandContext } from "../context.ts";
 import { gitKeeps } from "../git-ignore.ts";
-import { oneLine } from "../output.ts";
 import { openRelay } from "../relay.ts";
-import { write } from "../terminal.ts";
+import { oneLine, write } from "../terminal.ts";
 
 export interface UploadChoice {
   /** Absolute, or relative to the sandbox's home. @default the home */

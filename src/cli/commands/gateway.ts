@@ -8,8 +8,8 @@ import { OpenShellError } from "../../common/errors.ts";
 import { type CommandContext, outputFormat } from "../context.ts";
 import { type GatewayCertificates, type KnownGateway, parseEndpoint, requireTlsForTokens } from "../gateways.ts";
 import { clientLogin, type DevicePrompt, deviceLogin, type OidcClient } from "../oidc-login.ts";
-import { oneLine, printResult, tableOf } from "../output.ts";
-import { write } from "../terminal.ts";
+import { printResult, tableOf } from "../output.ts";
+import { oneLine, write } from "../terminal.ts";
 
 export interface GatewayAddOptions {
   readonly endpoint: string;

@@ -5,10 +5,10 @@ import { parseSeconds, parseUpload } from "../arguments.ts";
 import type { Connection } from "../connection.ts";
 import { type CommandContext, outputFormat } from "../context.ts";
 import { exitCodes } from "../exit-codes.ts";
-import { oneLine, printResult, propertiesOf, tableOf } from "../output.ts";
+import { printResult, propertiesOf, tableOf } from "../output.ts";
 import { type SandboxData, sandboxColumns, sandboxData, sandboxProperties } from "../sandbox-view.ts";
 import { type CreateOptions, createRequest } from "../spec.ts";
-import { write } from "../terminal.ts";
+import { oneLine, write } from "../terminal.ts";
 import { untilDeleted, untilEnded, untilReady, untilRun, untilStopped, type WaitGoal, waitFor } from "../wait.ts";
 import { requireThere, uploadPath } from "./files.ts";
 
