@@ -1,7 +1,7 @@
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
-import { StringValueSchema } from "@bufbuild/protobuf/wkt";
+import { BytesValueSchema, StringValueSchema } from "@bufbuild/protobuf/wkt";
 import fc from "fast-check";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { decodeFrames, encodeFrame, FrameDecoder, maxFrameBytes } from "./frames.ts";
 
 const schema = StringValueSchema;
@@ -26,6 +26,38 @@ describe("delimited frames", () => {
         },
       ),
     );
+  });
+
+  it.each([1, 16, 1000])("take work in proportion to their bytes, in pieces of %i", (size) => {
+    const bytes = encodeFrame(schema, { value: "x".repeat(64 * 1024) });
+    const decoder = new FrameDecoder(schema);
+    let copied = 0;
+    const typedArrays: Pick<Uint8Array, "set"> = Object.getPrototypeOf(Uint8Array.prototype);
+    const { set } = typedArrays;
+    const counted = vi.spyOn(typedArrays, "set").mockImplementation(function (this: Uint8Array, source, offset) {
+      copied += source.length;
+      set.call(this, source, offset);
+    });
+    const seen: number[] = [];
+    try {
+      for (let at = 0; at < bytes.length; at += size) {
+        for (const { value } of decoder.push(bytes.subarray(at, at + size))) seen.push(value.length);
+      }
+    } finally {
+      counted.mockRestore();
+    }
+    expect(seen).toEqual([64 * 1024]);
+    expect(copied).toBeGreaterThanOrEqual(bytes.length - size);
+    expect(copied).toBeLessThan(3 * bytes.length);
+  });
+
+  it("leave the bytes of a message as they were when the next one comes", () => {
+    const messages = ["first", "second"].map((text) => ({ value: Buffer.from(text) }));
+    const bytes = Buffer.concat(messages.map((message) => encodeFrame(BytesValueSchema, message)));
+    const decoder = new FrameDecoder(BytesValueSchema);
+    const seen: Uint8Array[] = [];
+    for (const byte of bytes) for (const { value } of decoder.push(Uint8Array.of(byte))) seen.push(value);
+    expect(seen.map((value) => Buffer.from(value).toString())).toEqual(["first", "second"]);
   });
 
   it("are the delimited form that other protobuf libraries write", () => {

@@ -27,10 +27,15 @@ export function encodeFrame<D extends DescMessage>(schema: D, message: MessageIn
   return frame;
 }
 
-/** Reads delimited messages from chunks cut anywhere. Holds at most one message of `maxFrameBytes`. */
+/**
+ * Reads delimited messages from chunks cut anywhere. Holds at most one message of `maxFrameBytes`, and takes work in proportion to the bytes,
+ * however small the chunks are: who sends them may mean harm.
+ */
 export class FrameDecoder<D extends DescMessage> {
   readonly #schema: D;
   #pending: Uint8Array = new Uint8Array(0);
+  /** Free bytes behind #pending in its buffer; none where the buffer is somebody else's. */
+  #room = 0;
 
   constructor(schema: D) {
     this.#schema = schema;
@@ -41,7 +46,7 @@ export class FrameDecoder<D extends DescMessage> {
    * @throws invalid-argument when a length is above `maxFrameBytes` or the bytes are no such message
    */
   *push(chunk: Uint8Array): Generator<MessageShape<D>, void, undefined> {
-    this.#pending = this.#pending.length === 0 ? chunk : concat(this.#pending, chunk);
+    this.#append(chunk);
     for (;;) {
       const header = readVarint(this.#pending);
       if (header === undefined) return;
@@ -69,6 +74,26 @@ export class FrameDecoder<D extends DescMessage> {
     const rest = this.#pending;
     this.#pending = new Uint8Array(0);
     return rest;
+  }
+
+  #append(chunk: Uint8Array): void {
+    const held = this.#pending;
+    const total = held.length + chunk.length;
+    if (held.length === 0) {
+      this.#pending = chunk;
+      this.#room = 0;
+      return;
+    }
+    if (chunk.length <= this.#room) {
+      // Messages before it still lie in this buffer: only what is free is written to.
+      this.#pending = new Uint8Array(held.buffer, held.byteOffset, total);
+      this.#room -= chunk.length;
+    } else {
+      this.#pending = new Uint8Array(2 * total).subarray(0, total);
+      this.#room = total;
+      this.#pending.set(held);
+    }
+    this.#pending.set(chunk, held.length);
   }
 }
 
@@ -99,11 +124,4 @@ function readVarint(bytes: Uint8Array): { readonly value: number; readonly size:
     if (byte < 0x80) return { value, size: index + 1 };
   }
   throw new OpenShellError("invalid-argument", "a frame's length is no 32-bit varint");
-}
-
-function concat(first: Uint8Array, second: Uint8Array): Uint8Array {
-  const joined = new Uint8Array(first.length + second.length);
-  joined.set(first);
-  joined.set(second, first.length);
-  return joined;
 }
