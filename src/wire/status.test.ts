@@ -1,7 +1,11 @@
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { anyUnpack } from "@bufbuild/protobuf/wkt";
+import { Metadata, status as Status } from "@grpc/grpc-js";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { OpenShellError, type OpenShellErrorOptions } from "../common/errors.ts";
-import { toServiceError } from "./status.ts";
+import { RetryInfoSchema, StatusSchema } from "./gen/rpc_pb.js";
+import { fromServiceError, toServiceError } from "./status.ts";
 
 /** Bytes of what gRPC writes for an error into trailers: the message escaped, the details as base64. */
 function trailerBytes(message: string, options: OpenShellErrorOptions): number {
@@ -38,6 +42,23 @@ describe("an error in trailers", () => {
     );
   });
 
+  it.each([
+    [999.7, 1000],
+    [1999.5, 2000],
+    [1500, 1500],
+    [0.2, 1],
+  ])("says of %d ms that it makes sense to try again after %d", (retryAfterMs, told) => {
+    const { code, details, metadata } = toServiceError(new OpenShellError("unavailable", "busy", { retryAfterMs }));
+    expect(fromServiceError(Object.assign(new Error(details), { code, details, metadata })).details).toEqual({
+      retryAfterMs: told,
+    });
+    const [status = ""] = metadata.get("grpc-status-details-bin");
+    const [retry] = fromBinary(StatusSchema, Buffer.from(status)).details;
+    const delay = retry === undefined ? undefined : anyUnpack(retry, RetryInfoSchema)?.retryDelay;
+    // google.protobuf.Duration has less than a second of them.
+    expect(delay?.nanos).toBeLessThan(1_000_000_000);
+  });
+
   it("leaves out what has no room, violations last of all", () => {
     const told = (metadata: Record<string, string>) => {
       const options = { reason: "Refused", metadata, violations: violationsOf(5, "€".repeat(200)) };
@@ -52,3 +73,28 @@ describe("an error in trailers", () => {
     expect(some).not.toContain("key-19");
   });
 });
+
+describe("an error as a client sees it", () => {
+  const seen = (code: Status, details: string, trailer?: Uint8Array) => {
+    const metadata = new Metadata();
+    if (trailer !== undefined) metadata.set("grpc-status-details-bin", Buffer.from(trailer));
+    return fromServiceError(Object.assign(new Error(details), { code, details, metadata }));
+  };
+
+  it.each([
+    ["are no message", Uint8Array.of(0xff, 0xff, 0xff)],
+    ["hold one of another type than they say", retryInfoOf(Uint8Array.of(0xff))],
+  ])("has its code and message where the details %s", (_, trailer) => {
+    expect(seen(Status.UNAVAILABLE, "try later", trailer)).toMatchObject({
+      code: "unavailable",
+      message: "try later",
+      details: {},
+    });
+  });
+});
+
+/** google.rpc.Status with a RetryInfo of these bytes. */
+function retryInfoOf(value: Uint8Array): Uint8Array {
+  const typeUrl = "type.googleapis.com/google.rpc.RetryInfo";
+  return toBinary(StatusSchema, create(StatusSchema, { code: 14, details: [{ typeUrl, value }] }));
+}

@@ -1,5 +1,5 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import { anyPack, anyUnpack, DurationSchema } from "@bufbuild/protobuf/wkt";
+import { anyPack, anyUnpack, durationFromMs, durationMs } from "@bufbuild/protobuf/wkt";
 import { Metadata, type ServiceError, status as Status } from "@grpc/grpc-js";
 import { cut, longestText, longestWord } from "../common/cut.ts";
 import { type ErrorCode, OpenShellError, type OpenShellErrorOptions } from "../common/errors.ts";
@@ -80,10 +80,7 @@ export function toServiceError(error: OpenShellError): { code: number; details: 
     details.push(anyPack(ErrorInfoSchema, create(ErrorInfoSchema, given)));
   }
   if (retryAfterMs !== undefined) {
-    const retryDelay = create(DurationSchema, {
-      seconds: BigInt(Math.floor(retryAfterMs / 1000)),
-      nanos: Math.round(retryAfterMs % 1000) * 1_000_000,
-    });
+    const retryDelay = durationFromMs(Math.ceil(retryAfterMs));
     details.push(anyPack(RetryInfoSchema, create(RetryInfoSchema, { retryDelay })));
   }
   if (details.length > 0) {
@@ -104,30 +101,36 @@ function roomFor(bytes: number): (...texts: readonly string[]) => boolean {
   };
 }
 
-/** The OpenShellError a client sees for a gRPC failure. */
+/**
+ * How grpc-js 1.14 tells of a call that ended without its server's status: a proxy reset it, since nothing was said for a while, or ended it.
+ * Its own cancellation it tells in other words.
+ */
+const resetCall = /^(Received RST_STREAM with code \d|Call cancelled$)/;
+
+/** The OpenShellError a client sees for a gRPC failure. A call that was reset on its way is `unavailable`, as one whose connection was lost. */
 export function fromServiceError(error: ServiceError): OpenShellError {
-  return new OpenShellError(codeOfStatus(error.code), error.details || error.message, {
-    ...readDetails(error),
-    cause: error,
-  });
+  const code = resetCall.test(error.details) ? "unavailable" : codeOfStatus(error.code);
+  return new OpenShellError(code, error.details || error.message, { ...readDetails(error), cause: error });
 }
 
 function readDetails(error: ServiceError): OpenShellErrorOptions {
   const [trailer] = error.metadata?.get(detailsTrailer) ?? [];
   if (!(trailer instanceof Uint8Array)) return {};
   const found: { -readonly [K in keyof OpenShellErrorOptions]: OpenShellErrorOptions[K] } = {};
-  for (const detail of fromBinary(StatusSchema, trailer).details) {
-    const badRequest = anyUnpack(detail, BadRequestSchema);
-    if (badRequest !== undefined) found.violations = badRequest.fieldViolations;
-    const info = anyUnpack(detail, ErrorInfoSchema);
-    if (info !== undefined) {
-      found.reason = info.reason;
-      found.metadata = info.metadata;
+  try {
+    for (const detail of fromBinary(StatusSchema, trailer).details) {
+      const badRequest = anyUnpack(detail, BadRequestSchema);
+      if (badRequest !== undefined) found.violations = badRequest.fieldViolations;
+      const info = anyUnpack(detail, ErrorInfoSchema);
+      if (info !== undefined) {
+        found.reason = info.reason;
+        found.metadata = info.metadata;
+      }
+      const retry = anyUnpack(detail, RetryInfoSchema);
+      if (retry?.retryDelay !== undefined) found.retryAfterMs = durationMs(retry.retryDelay);
     }
-    const retry = anyUnpack(detail, RetryInfoSchema);
-    if (retry?.retryDelay !== undefined) {
-      found.retryAfterMs = Number(retry.retryDelay.seconds) * 1000 + retry.retryDelay.nanos / 1_000_000;
-    }
+  } catch {
+    // A peer may send any bytes, and code and message are there without them. What is thrown here would end the process.
   }
   return found;
 }

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import {
   connect,
+  constants,
   createServer,
   type Http2Server,
   type Http2Session,
@@ -62,6 +63,31 @@ it("asks every 10 s whether the server lives while a call is under way", async (
   vi.advanceTimersByTime(1);
   await roundTrip(session);
   expect(pings).toBe(1);
+});
+
+it.each<[string, (stream: ServerHttp2Stream) => void]>([
+  ["reset for an internal error", (stream) => stream.close(constants.NGHTTP2_INTERNAL_ERROR)],
+  ["reset because it took too long", (stream) => stream.close(constants.NGHTTP2_CANCEL)],
+  ["ended without a status", (stream) => stream.end()],
+])("takes a call that a proxy %s for one whose connection was lost", async (_, end) => {
+  server.once("stream", (stream: ServerHttp2Stream) => {
+    stream.on("error", () => {});
+    stream.respond({ ":status": 200, "content-type": "application/grpc" });
+    end(stream);
+  });
+  const read = async () => {
+    for await (const _ of grpcClient(openshell.OpenShell, channel).watchSandbox({}));
+  };
+  await expect(read()).rejects.toMatchObject({ code: "unavailable" });
+});
+
+it("takes a call that its client leaves for cancelled", async () => {
+  const leave = new AbortController();
+  const come = once(server, "stream");
+  const call = grpcClient(openshell.OpenShell, channel).getGatewayInfo({}, { signal: leave.signal });
+  await come;
+  leave.abort();
+  await expect(call).rejects.toMatchObject({ code: "cancelled" });
 });
 
 it("does not ask without a call", async () => {
