@@ -1,7 +1,11 @@
+import { create } from "@bufbuild/protobuf";
 import { describe, expect, it } from "vitest";
+import { localVersion, tlsKeyHash } from "../boundary/index.ts";
 import { createLogger } from "../common/log.ts";
+import { boundary } from "../wire/index.ts";
+import { Generation } from "./_harness.ts";
 import type { Processes } from "./processes.ts";
-import { Runtime } from "./runtime.ts";
+import { Refused, Runtime } from "./runtime.ts";
 
 const log = createLogger({ name: "test", level: "error" });
 
@@ -61,5 +65,37 @@ describe("the end of the runtime", () => {
     const { ms } = await terminated({ state: "D", endsBy: [] }, 200);
     expect(ms).toBeGreaterThanOrEqual(1_700);
     expect(ms).toBeLessThan(2_500);
+  });
+});
+
+describe("a hello whose call is over when it is judged", () => {
+  it("takes nothing over: it is of an attempt that was given up, and came late", async () => {
+    const { processes } = treeOf({ state: "S", endsBy: ["SIGTERM"] });
+    const generation = await Generation.create();
+    const identity = {
+      sandboxId: generation.sandboxId,
+      generationId: generation.id,
+      generationKey: generation.publicKeyPem,
+    };
+    const runtime = new Runtime({ identity, processes, environment: {}, log, build: "test", graceMs: 200 });
+    const { certPem } = await generation.supervisorCertificate();
+    const sessionGrant = await generation.grant(1, certPem);
+    const hello = create(boundary.SupervisorHelloSchema, {
+      version: localVersion("test"),
+      sessionGrant,
+      instanceId: "one",
+    });
+    const holder = await runtime.admit(hello, tlsKeyHash(certPem), new AbortController().signal);
+    if (holder instanceof Refused) throw new Error(`refused: ${JSON.stringify(holder.frame)}`);
+
+    const call = new AbortController();
+    const late = runtime.admit(hello, tlsKeyHash(certPem), call.signal);
+    call.abort(new Error("the client went away"));
+    await expect(late).rejects.toThrow("the client went away");
+
+    holder.close();
+    const said: unknown[] = [];
+    for await (const { payload } of holder.frames) said.push(payload?.case);
+    expect(said).toEqual(["hello"]);
   });
 });

@@ -87,8 +87,12 @@ export class Runtime {
 
   // --- the supervisor ---------------------------------------------------------------------------------------------------
 
-  /** Decides about a hello; the connection of an accepted one takes over from whoever was there before. */
-  async admit(hello: boundary.SupervisorHello, tls: string): Promise<Connection | Refused> {
+  /**
+   * Decides about a hello; the connection of an accepted one takes over from whoever was there before.
+   * @param gone aborts when the hello's call is over
+   * @throws the reason of `gone`: an attempt that was given up, and whose packets come late, takes nothing over
+   */
+  async admit(hello: boundary.SupervisorHello, tls: string, gone: AbortSignal): Promise<Connection | Refused> {
     const { identity, log } = this.#options;
     try {
       checkVersion(hello.version, "supervisor");
@@ -101,6 +105,7 @@ export class Runtime {
     } catch (error) {
       return new Refused(Reason.BAD_GRANT, OpenShellError.from(error).message);
     }
+    gone.throwIfAborted();
     if (grant.sandbox !== identity.sandboxId || grant.generation !== identity.generationId) {
       return new Refused(Reason.BAD_GRANT, "the session grant is for another sandbox or generation");
     }

@@ -36,7 +36,7 @@ export function boundaryService(
       if (hello.payload.case !== "hello") {
         throw new OpenShellError("invalid-argument", "the first frame of a session must be the supervisor's hello");
       }
-      const admitted = await runtime.admit(hello.payload.value, peerOf(context));
+      const admitted = await runtime.admit(hello.payload.value, peerOf(context), context.signal);
       if (admitted instanceof Refused) {
         log.warn({ refused: admitted.frame.payload }, "a supervisor was refused");
         yield admitted.frame;

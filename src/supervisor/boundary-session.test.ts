@@ -3,6 +3,7 @@ import { pino } from "pino";
 import { expect, test } from "vitest";
 import { services } from "../boundary/index.ts";
 import { AsyncQueue } from "../common/async.ts";
+import { boundary } from "../wire/index.ts";
 import { testAuthority } from "./_test-certificates.ts";
 import { Log, TestRuntime } from "./_test-peers.ts";
 import { type BoundaryOptions, BoundarySession } from "./boundary-session.ts";
@@ -41,9 +42,11 @@ async function startSession(
     session,
     runtime,
     signal: stop.signal,
+    /** Of `run`. */
+    end: running,
     async [Symbol.asyncDispose]() {
       stop.abort();
-      await expect(running).rejects.toThrow();
+      await Promise.allSettled([running]);
       runtime.server.forceShutdown();
     },
   };
@@ -138,6 +141,20 @@ test("a runtime that says hello again in its session is left, and connected to a
     message: "the runtime said hello twice",
   });
   await links.next(({ name }) => name === "connected");
+});
+
+test("a session that was replaced after it was accepted is over only when the next hello is refused", async () => {
+  const links = new Log<BoundaryLink>();
+  await using started = await startSession({ onLink: (link) => links.add(link) });
+  const reason = boundary.SessionRefused_Reason.OLDER_SESSION;
+  await links.next(({ name }) => name === "connected");
+  started.runtime.send({ case: "refused", value: { reason, message: "replaced by a newer connection (session 1)" } });
+  expect(await links.next(({ name }) => name !== "connected")).toMatchObject({ name: "lost", reason: "Replaced" });
+  await links.next(({ name }) => name === "connected");
+
+  started.runtime.refuse = { reason, message: "session 1 was replaced by session 2" };
+  started.runtime.drop();
+  expect(await started.end).toEqual({ reason: "Superseded", message: "session 1 was replaced by session 2" });
 });
 
 test("an exit acknowledged while the runtime is away is acknowledged when it is back, and each time again", async () => {

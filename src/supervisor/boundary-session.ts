@@ -161,7 +161,11 @@ export class BoundarySession {
       out.offer(this.#hello());
       for await (const { payload } of client.session(out, { signal })) {
         watchdog.touch();
-        if (payload.case === "refused") return { end: endOfRefusal(payload.value) };
+        if (payload.case === "refused") {
+          const end = endOfRefusal(payload.value);
+          // Whoever took an accepted session over may be an attempt of our own that came late: the answer to the next hello decides.
+          return this.#connected === undefined ? { end } : this.#lost("Replaced", end.message);
+        }
         if (payload.case === "hello") {
           // Each would start heartbeats and bring the launch again.
           if (this.#connected !== undefined) return this.#lost("Closed", "the runtime said hello twice");
