@@ -4,7 +4,9 @@ import type { openshell } from "../../wire/index.ts";
 export type Occurrence =
   | { readonly kind: "changed"; readonly sandbox: openshell.Sandbox }
   | { readonly kind: "event"; readonly event: openshell.PlatformEvent; readonly sequence: number }
-  | { readonly kind: "gone" };
+  | { readonly kind: "gone" }
+  /** Nothing for a while: by whoever watches, to itself. */
+  | { readonly kind: "quiet" };
 
 /** Events kept of a sandbox for a watcher that comes later. */
 export const keptEvents = 50;
@@ -55,7 +57,7 @@ export class SandboxHub {
   }
 
   /** What happens from this call on, until the signal aborts, the sandbox is gone or the hub closes. To be iterated, or it stays subscribed. */
-  watch(id: string, signal: AbortSignal): AsyncIterable<Occurrence> {
+  watch(id: string, signal: AbortSignal): Watcher {
     const set = this.#watchers.get(id) ?? new Set();
     const leave = () => {
       watcher.stop();
@@ -82,7 +84,7 @@ function happeningOf({ source, type, reason, message, metadata }: openshell.Plat
 }
 
 /** One watcher's backlog. A slow reader misses intermediate snapshots and the oldest events, never the latest state or the end. */
-class Watcher implements AsyncIterable<Occurrence> {
+export class Watcher implements AsyncIterable<Occurrence> {
   #backlog: Occurrence[] = [];
   #stopped = false;
   #wake: () => void = () => {};

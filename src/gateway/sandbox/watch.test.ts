@@ -1,8 +1,12 @@
+import { create as message } from "@bufbuild/protobuf";
 import { type Timestamp, timestampFromMs } from "@bufbuild/protobuf/wkt";
-import { describe, expect, it } from "vitest";
-import type { openshell } from "../../wire/index.ts";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { openshell } from "../../wire/index.ts";
 import { inDefault, TestGateway } from "../_testing.ts";
 import { create } from "../_testing-sandbox.ts";
+import type { SandboxRecord } from "../store/sandboxes.ts";
+import { SandboxHub } from "./hub.ts";
+import { watchSandbox } from "./watch.ts";
 
 interface Request {
   readonly resumeAfterCursor?: string;
@@ -108,5 +112,108 @@ describe("a watch of platform events", () => {
     test.driver.happen(other, happened("Foreign"));
     await sandboxWithEvents(test, "Own");
     expect(reasons(await events(test, 1))).toEqual(["Own"]);
+  });
+});
+
+describe("a watch that has nothing to say", () => {
+  let hub: SandboxHub;
+  let leave: AbortController;
+  /** A clock that only the test moves. */
+  beforeEach(() => {
+    hub = new SandboxHub();
+    leave = new AbortController();
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  });
+  afterEach(() => vi.useRealTimers());
+
+  const inPhase = (phase: keyof typeof openshell.SandboxPhase) =>
+    message(openshell.SandboxSchema, { metadata: { id: "one" }, status: { phase: openshell.SandboxPhase[phase] } });
+  const platformEvent = message(openshell.PlatformEventSchema, happened("BackOff"));
+
+  function watch(follow: { readonly followStatus?: boolean; readonly followEvents?: boolean }) {
+    const record = { id: "one", object: inPhase("PROVISIONING") } as SandboxRecord;
+    const request = message(openshell.WatchSandboxRequestSchema, follow);
+    const stream = watchSandbox({ hub }, () => record, request, leave.signal);
+    /** What comes next: a phase, the name of another payload, or that nothing does without more time or the end. */
+    const next = async () => {
+      const { done, value } = await stream.next();
+      if (done) return "the end";
+      const { payload } = value;
+      return payload?.case === "sandbox" ? openshell.SandboxPhase[payload.value.status?.phase ?? 0] : payload?.case;
+    };
+    return { stream, next };
+  }
+  const nothing = (coming: Promise<unknown>) =>
+    Promise.race([coming, new Promise((resolve) => setImmediate(resolve, "nothing"))]);
+
+  it("repeats the sandbox every 30 s", async () => {
+    const { next } = watch({ followStatus: true });
+    expect(await next()).toBe("PROVISIONING");
+    for (let round = 0; round < 3; round += 1) {
+      const coming = next();
+      vi.advanceTimersByTime(29_999);
+      expect(await nothing(coming)).toBe("nothing");
+      vi.advanceTimersByTime(1);
+      expect(await coming).toBe("PROVISIONING");
+    }
+  });
+
+  it("counts from what it said last, and repeats that", async () => {
+    const { next } = watch({ followStatus: true });
+    await next();
+    vi.advanceTimersByTime(20_000);
+    hub.publish("one", inPhase("READY"));
+    expect(await next()).toBe("READY");
+    const coming = next();
+    vi.advanceTimersByTime(20_000);
+    expect(await nothing(coming)).toBe("nothing");
+    vi.advanceTimersByTime(10_000);
+    expect(await coming).toBe("READY");
+  });
+
+  it("says so also while there happens what it was not asked for", async () => {
+    const status = watch({ followStatus: true });
+    const events = watch({ followEvents: true });
+    for (const { next } of [status, events]) await next();
+    const coming = [status.next(), events.next()];
+    vi.advanceTimersByTime(20_000);
+    hub.event("one", platformEvent);
+    hub.publish("one", inPhase("READY"));
+    expect(await Promise.all(coming)).toEqual(["READY", "event"]);
+    const repeated = [status.next(), events.next()];
+    vi.advanceTimersByTime(20_000);
+    hub.event("one", platformEvent);
+    expect(await repeated[1]).toBe("event");
+    vi.advanceTimersByTime(10_000);
+    expect(await repeated[0]).toBe("READY");
+    const last = events.next();
+    vi.advanceTimersByTime(20_000);
+    expect(await last).toBe("READY");
+  });
+
+  it("has one repetition for a reader who did not read for long", async () => {
+    const { next } = watch({ followStatus: true });
+    await next();
+    vi.advanceTimersByTime(600_000);
+    expect(await next()).toBe("PROVISIONING");
+    const coming = next();
+    expect(await nothing(coming)).toBe("nothing");
+  });
+
+  it("leaves no timer behind, however it ends", async () => {
+    const ends: ((stream: AsyncGenerator) => unknown)[] = [
+      (stream) => stream.return(undefined),
+      () => hub.gone("one"),
+      () => hub.close(),
+      () => leave.abort(),
+    ];
+    for (const end of ends) {
+      const { stream, next } = watch({ followStatus: true });
+      await next();
+      expect(vi.getTimerCount()).toBe(1);
+      await end(stream);
+      expect(await next()).toBe("the end");
+      expect(vi.getTimerCount()).toBe(0);
+    }
   });
 });

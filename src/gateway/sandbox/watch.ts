@@ -12,32 +12,36 @@ const { READY, ERROR, COMPLETED, STOPPED } = openshell.SandboxPhase;
 /** Phases that end a watch with stop_on_terminal. */
 const terminal: ReadonlySet<openshell.SandboxPhase> = new Set([READY, ERROR, COMPLETED, STOPPED]);
 
+/** After how long without a word the sandbox is repeated, in milliseconds: a proxy cuts a stream that says nothing, many after 60 s. */
+const quietMs = 30_000;
+
 /**
  * WatchSandbox: the sandbox as it is, then recent platform events, then what happens, until the client leaves, the sandbox is gone, or a
- * terminal phase was sent to a client that asked to stop there.
+ * terminal phase was sent to a client that asked to stop there. Where nothing happens the sandbox is repeated every 30 s as it was last known.
  * @param find throws not-found
  */
 export async function* watchSandbox(
-  sandboxes: Sandboxes,
+  { hub }: Pick<Sandboxes, "hub">,
   find: () => SandboxRecord,
   request: openshell.WatchSandboxRequest,
   signal: AbortSignal,
 ): AsyncGenerator<StreamEvent, void, undefined> {
-  const { hub } = sandboxes;
   const resumed = sequenceOf(request.resumeAfterCursor, hub.bootId);
   const { id } = find();
   const stop = new AbortController();
   // Subscribed before the snapshot is read, so that nothing falls between the two.
   const occurrences = hub.watch(id, AbortSignal.any([signal, stop.signal]));
   let sequence = resumed ?? 0;
-  const at = (payload: NonNullable<StreamEvent["payload"]>): StreamEvent => ({
-    payload,
-    cursor: cursorOf(hub.bootId, sequence),
-  });
+  // Begun anew by all that is sent, so that a reader who does not read has one repetition to come, and no more.
+  const quiet = setTimeout(() => occurrences.tell({ kind: "quiet" }), quietMs);
+  const at = (payload: NonNullable<StreamEvent["payload"]>): StreamEvent => {
+    quiet.refresh();
+    return { payload, cursor: cursorOf(hub.bootId, sequence) };
+  };
   const wantsStatus = request.followStatus || request.stopOnTerminal;
 
   try {
-    const { object } = find();
+    let { object } = find();
     yield at({ case: "sandbox", value: object });
     if (request.followLogs) {
       yield at({ case: "warning", value: { message: "this gateway keeps no sandbox logs" } });
@@ -51,15 +55,17 @@ export async function* watchSandbox(
     if (!wantsStatus && !request.followEvents) return;
     for await (const occurrence of occurrences) {
       if (occurrence.kind === "gone") return;
-      if (occurrence.kind === "changed" && wantsStatus) {
-        yield at({ case: "sandbox", value: occurrence.sandbox });
-        if (request.stopOnTerminal && isTerminal(occurrence.sandbox)) return;
+      if (occurrence.kind === "changed") object = occurrence.sandbox;
+      if (occurrence.kind === "quiet" || (occurrence.kind === "changed" && wantsStatus)) {
+        yield at({ case: "sandbox", value: object });
+        if (request.stopOnTerminal && isTerminal(object)) return;
       } else if (occurrence.kind === "event" && request.followEvents && occurrence.sequence > sequence) {
         sequence = occurrence.sequence;
         yield at({ case: "event", value: occurrence.event });
       }
     }
   } finally {
+    clearTimeout(quiet);
     stop.abort();
   }
 }
