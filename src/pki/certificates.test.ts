@@ -208,16 +208,25 @@ describe("a leaf's names", () => {
     expect(certificateOf((await leaf()).certPem).subject).toBe("OU=platform-admin\nOU=user\nCN=gateway");
   });
 
-  it("refuse what is no address", async () => {
+  it.each([
+    [{ ipAddresses: ["gateway"] }, '"gateway" is not an IP address'],
+    [{ ipAddresses: ["fe80::1%eth0"] }, '"fe80::1%eth0" is not an IP address'],
+    [{ dnsNames: ["x,DNS:evil.com"] }, '"x,DNS:evil.com" is not a DNS name'],
+    [{ dnsNames: ["b\u00fccher.example"] }, '"b\u00fccher.example" is not a DNS name'],
+    [{ dnsNames: ["a.*.example.com"] }, '"a.*.example.com" is not a DNS name'],
+    [{ dnsNames: [`${"a".repeat(64)}.example.com`] }, "is not a DNS name"],
+    [{ dnsNames: [""] }, '"" is not a DNS name'],
+  ])("refuse what cannot be one: %j", async (given, message) => {
     const ca = await authority("ed25519");
-    const issue = issueLeaf({
-      authority: ca,
-      commonName: "x",
-      ipAddresses: ["gateway"],
-      usages: ["server"],
-      ...unlimitedValidity,
-    });
-    await expect(issue).rejects.toMatchObject({ code: "invalid-argument" });
+    const issue = issueLeaf({ authority: ca, commonName: "x", usages: ["server"], ...unlimitedValidity, ...given });
+    await expect(issue).rejects.toMatchObject({ code: "invalid-argument", message: expect.stringContaining(message) });
+  });
+
+  it.each(["*.example.com", "os.2026-team", "xn--bcher-kva.example", "a".repeat(63)])("may be %s", async (name) => {
+    const ca = await authority("ed25519");
+    const own = { commonName: "x", dnsNames: [name], usages: ["server"], ...unlimitedValidity } as const;
+    const { certPem } = await issueLeaf({ authority: ca, ...own });
+    expect(namesOf(certPem).dnsNames).toEqual([name]);
   });
 });
 

@@ -90,7 +90,7 @@ export interface LeafOptions extends Validity {
   readonly commonName: string;
   /** OU attributes, in order; a user's roles. @default none */
   readonly organizationalUnits?: readonly string[];
-  /** @default none */
+  /** Host names, or `*.` and one. @default none */
   readonly dnsNames?: readonly string[];
   /** IPv4 and IPv6 literals. @default none */
   readonly ipAddresses?: readonly string[];
@@ -104,14 +104,17 @@ export interface LeafOptions extends Validity {
   readonly serialNumber?: string;
 }
 
-/** A certificate for one TLS server, client or both, signed by `authority`. */
+/**
+ * A certificate for one TLS server, client or both, signed by `authority`.
+ * @throws invalid-argument for what is no name or address, and for an authority that is none
+ */
 export async function issueLeaf(options: LeafOptions): Promise<CertificateAndKey> {
   const authority = certificateOf(options.authority.certPem);
   const authorityKey = privateKeyOf(options.authority.keyPem);
   const authorityAlgorithm = algorithmOf(authorityKey);
   const key = options.keyPair ?? newPrivateKey(options.algorithm ?? authorityAlgorithm);
   const publicKey = publicKeyOf(key);
-  const dnsNames = [...new Set((options.dnsNames ?? []).map((name) => name.toLowerCase()))];
+  const dnsNames = [...new Set((options.dnsNames ?? []).map(canonicalName))];
   const addresses = [...new Set((options.ipAddresses ?? []).map(canonicalAddress))];
   const units = (options.organizationalUnits ?? []).map((unit) => ["OU", unit] as const);
   const certificate = signed(
@@ -240,16 +243,19 @@ export function certificateOf(certPem: string): X509Certificate {
   }
 }
 
-const pkcs8Ed25519Prefix = Buffer.from("302e020100300506032b657004220420", "hex");
-const purposes = { server: "1.3.6.1.5.5.7.3.1", client: "1.3.6.1.5.5.7.3.2" } as const;
-
-function privateKeyOf(keyPem: string): KeyObject {
+/**
+ * @throws invalid-argument when `keyPem` holds no private key
+ */
+export function privateKeyOf(keyPem: string): KeyObject {
   try {
     return createPrivateKey(keyPem);
   } catch (cause) {
     throw new OpenShellError("invalid-argument", "expected a PEM private key (-----BEGIN PRIVATE KEY-----)", { cause });
   }
 }
+
+const pkcs8Ed25519Prefix = Buffer.from("302e020100300506032b657004220420", "hex");
+const purposes = { server: "1.3.6.1.5.5.7.3.1", client: "1.3.6.1.5.5.7.3.2" } as const;
 
 function algorithmOf(key: KeyObject): KeyAlgorithm {
   if (key.asymmetricKeyType === "ed25519") return "ed25519";
@@ -260,10 +266,23 @@ function algorithmOf(key: KeyObject): KeyAlgorithm {
   );
 }
 
+const dnsLabel = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?";
+const dnsName = new RegExp(`^(\\*\\.)?${dnsLabel}(\\.${dnsLabel})*$`);
+
+/** A host name in lower case, or all directly below one. Other text might pass for several names where they are listed. */
+function canonicalName(name: string): string {
+  const canonical = name.toLowerCase();
+  if (canonical.length <= 253 && dnsName.test(canonical)) return canonical;
+  throw new OpenShellError("invalid-argument", `${JSON.stringify(name)} is not a DNS name`);
+}
+
 /** IPv6 as RFC 5952 writes it, so that two spellings of one address are equal. */
 function canonicalAddress(address: string): string {
   const family = isIP(address);
-  if (family === 0) throw new OpenShellError("invalid-argument", `${address} is not an IP address`);
+  // Node takes an address with a zone for one, which no certificate can name.
+  if (family === 0 || address.includes("%")) {
+    throw new OpenShellError("invalid-argument", `${JSON.stringify(address)} is not an IP address`);
+  }
   return family === 4 ? address : new URL(`http://[${address}]`).hostname.slice(1, -1);
 }
 

@@ -1,6 +1,5 @@
 /** The content of every Secret after a plan. The only place that makes keys; it reads and writes nothing. */
 import { createHash, createPublicKey, randomBytes } from "node:crypto";
-import { OpenShellError } from "../common/errors.ts";
 import {
   type CertificateAndKey,
   certificateOf,
@@ -8,10 +7,11 @@ import {
   issueLeaf,
   keyPemOf,
   newPrivateKey,
+  privateKeyOf,
   publicKeyPemOf,
 } from "./certificates.ts";
 import { type LeafStep, type PkiPlan, type PkiRequest, trustedBundle } from "./plan.ts";
-import { entry, type PkiState, type SecretRole, type SecretState, secretRoles } from "./secrets.ts";
+import { entry, hangsOnAuthority, type PkiState, type SecretRole, type SecretState, secretRoles } from "./secrets.ts";
 
 const day = 24 * 60 * 60 * 1000;
 /** Only an install or upgrade renews, so a certificate must outlive the longest pause between two upgrades by its last third. */
@@ -31,8 +31,7 @@ export async function carryOut(
 ): Promise<{ [role in SecretRole]?: Data }> {
   const ca = await nextAuthority(plan, state.ca?.data ?? {}, now);
   const isOurs = (role: SecretRole) => state[role]?.managed !== false;
-  if (isOurs("server-tls") || isOurs("server-client-ca") || isOurs("client-tls")) signerOf(ca);
-  const bundle = trustedBundle(ca, now);
+  const bundle = hangsOnAuthority(state) ? trustedBundle(ca, now) : "";
   const dataOf = (role: SecretRole) => state[role]?.data ?? {};
   const leaf = (step: LeafStep, role: SecretRole, issue: (signer: CertificateAndKey) => Promise<CertificateAndKey>) =>
     step.action === "keep" ? Promise.resolve(dataOf(role)) : issue(signerOf(ca)).then(tlsData);
@@ -60,7 +59,7 @@ export async function carryOut(
     "server-tls": { ...server, [entry.bundle]: bundle },
     "server-client-ca": { [entry.bundle]: bundle },
     "client-tls": { ...client, [entry.bundle]: bundle },
-    "jwt-keys": plan.jwtKeys.action === "keep" ? dataOf("jwt-keys") : newJwtKeys(),
+    "jwt-keys": jwtKeys(plan, isOurs("jwt-keys") ? dataOf("jwt-keys") : {}),
     keys: {
       ...dataOf("keys"),
       ...(plan.masterSecret.action === "keep" ? {} : { [entry.masterSecret]: newSecretKey() }),
@@ -96,16 +95,9 @@ async function nextAuthority(plan: PkiPlan, current: SecretState["data"], now: D
   }
 }
 
+/** @param ca of which the plan has seen that it can sign */
 function signerOf(ca: Data): CertificateAndKey {
-  const certPem = ca[entry.certificate] ?? "";
-  const keyPem = ca[entry.privateKey] ?? "";
-  if (certPem === "" || keyPem === "") {
-    throw new OpenShellError(
-      "failed-precondition",
-      `the operator's authority lacks ${entry.certificate} or ${entry.privateKey}: give both, or give the Secrets with the certificates themselves`,
-    );
-  }
-  return { certPem, keyPem };
+  return { certPem: ca[entry.certificate] ?? "", keyPem: ca[entry.privateKey] ?? "" };
 }
 
 function leafValidity(authority: CertificateAndKey, now: Date) {
@@ -120,13 +112,17 @@ function tlsData(issued: CertificateAndKey): Data {
   return { [entry.certificate]: issued.certPem, [entry.privateKey]: issued.keyPem };
 }
 
-function newJwtKeys(): Data {
-  const key = newPrivateKey("ed25519");
+/** The signing key is kept, and so is the name of it that tokens carry; what else follows from it is made anew. */
+function jwtKeys(plan: PkiPlan, before: SecretState["data"]): Data {
+  const kept = plan.jwtKeys.action === "keep" ? before : {};
+  const signing = kept[entry.jwtSigningKey] ?? "";
+  const key = signing === "" ? newPrivateKey("ed25519") : privateKeyOf(signing);
   const spki = createPublicKey(key).export({ format: "der", type: "spki" });
   return {
-    [entry.jwtSigningKey]: keyPemOf(key),
+    ...kept,
+    [entry.jwtSigningKey]: signing || keyPemOf(key),
     [entry.jwtPublicKey]: publicKeyPemOf(key),
-    [entry.jwtKeyId]: createHash("sha256").update(spki).digest("hex").slice(0, 16),
+    [entry.jwtKeyId]: kept[entry.jwtKeyId] || createHash("sha256").update(spki).digest("hex").slice(0, 16),
   };
 }
 

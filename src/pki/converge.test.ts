@@ -2,7 +2,15 @@ import { createHash, createPublicKey } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import { OpenShellError } from "../common/errors.ts";
 import type { KubeClient, Secret } from "../kube/index.ts";
-import { certificateOf, certificatesIn, isIssuedBy, isKeyOf, namesOf } from "./certificates.ts";
+import {
+  certificateOf,
+  certificatesIn,
+  isIssuedBy,
+  isKeyOf,
+  issueAuthority,
+  issueLeaf,
+  namesOf,
+} from "./certificates.ts";
 import { type ConvergePkiOptions, convergePki } from "./converge.ts";
 
 /** The Secrets of one namespace, with the API server's rules on names and resource versions. */
@@ -50,6 +58,14 @@ function refused(httpCode: number, reason: string): OpenShellError {
     cause: { kind: "KubeStatus", httpCode, reason, message: reason, causes: [] },
   });
 }
+
+const life = { notBefore: new Date("2026-01-01"), notAfter: new Date("2027-01-01") };
+const authorityOf = (validity: Partial<typeof life>) =>
+  issueAuthority({ commonName: "theirs", algorithm: "ecdsa-p256", ...life, ...validity });
+/** A Secret of an operator's. */
+const secretOf = (certPem: string, keyPem: string): Secret => ({
+  data: { "tls.crt": Buffer.from(certPem).toString("base64"), "tls.key": Buffer.from(keyPem).toString("base64") },
+});
 
 function converge(cluster: FakeSecrets, options: Partial<ConvergePkiOptions> = {}) {
   return convergePki({
@@ -157,10 +173,66 @@ describe("converging a release's Secrets", () => {
     expect(cluster.stored.has("os-keys")).toBe(false);
   });
 
-  it("says what an operator's authority lacks, before anything is written", async () => {
+  it("signs with an operator's authority, and warns in its last third", async () => {
     const cluster = new FakeSecrets();
-    cluster.put("os-ca", { data: { "tls.crt": "eA==" } });
-    await expect(converge(cluster)).rejects.toThrow("lacks tls.crt or tls.key");
+    const authority = await authorityOf({});
+    cluster.put("os-ca", secretOf(authority.certPem, authority.keyPem));
+    const warnings: string[] = [];
+    const log = { info: () => {}, warn: (_: unknown, message: string) => warnings.push(message) } as never;
+    await converge(cluster, { log, now: new Date("2026-06-01") });
+    expect(isIssuedBy(cluster.text("os-server-tls", "tls.crt"), authority.certPem)).toBe(true);
+    expect(warnings).toEqual([]);
+    await converge(cluster, { log, now: new Date("2026-11-01") });
+    expect(warnings).toEqual([
+      "the operator's authority, Secret os-ca, ends on 2027-01-01 and is not renewed here: put a next one into the Secret before",
+    ]);
+  });
+
+  it("says why an operator's authority cannot sign, before anything is written", async () => {
+    const good = await authorityOf({});
+    const other = await authorityOf({});
+    const ended = await authorityOf({ notAfter: new Date("2026-02-01") });
+    const leaf = await issueLeaf({ authority: good, commonName: "x", usages: ["server"], ...life });
+    for (const [certPem, keyPem, why] of [
+      ["", "", "lacks tls.crt or tls.key"],
+      ["x", "", "lacks tls.crt or tls.key"],
+      ["x", "y", "holds no PEM certificate with its key in tls.crt and tls.key"],
+      [good.certPem, other.keyPem, "holds no PEM certificate with its key in tls.crt and tls.key"],
+      [leaf.certPem, leaf.keyPem, "holds a certificate that may not sign others"],
+      [ended.certPem, ended.keyPem, "ended on 2026-02-01"],
+    ] as const) {
+      const cluster = new FakeSecrets();
+      cluster.put("os-ca", secretOf(certPem, keyPem));
+      await expect(converge(cluster, { now: new Date("2026-06-01") })).rejects.toMatchObject({
+        code: "failed-precondition",
+        message: `the operator's authority, Secret os-ca, ${why}: give one that can sign, or give the Secrets with the certificates themselves`,
+      });
+      expect(cluster.writes).toEqual([]);
+    }
+  });
+
+  it("asks nothing of an operator's authority where nothing of its own hangs on it", async () => {
+    const cluster = new FakeSecrets();
+    for (const role of ["ca", "server-tls", "server-client-ca", "client-tls"])
+      cluster.put(`os-${role}`, secretOf("x", ""));
+    await converge(cluster);
+    expect(cluster.writes).toEqual(["create os-jwt-keys", "create os-keys"]);
+  });
+
+  it("adds to a signing key what follows from it", async () => {
+    const cluster = new FakeSecrets();
+    await converge(cluster);
+    const before = structuredClone(cluster.stored.get("os-jwt-keys")?.data);
+    const { kid: _, ...others } = before ?? {};
+    cluster.put("os-jwt-keys", { ...cluster.stored.get("os-jwt-keys"), data: { ...others, "public.pem": "anVuaw==" } });
+    cluster.writes.length = 0;
+    await converge(cluster);
+    expect(cluster.writes).toEqual(["patch os-jwt-keys kid,public.pem"]);
+    expect(cluster.stored.get("os-jwt-keys")?.data).toEqual(before);
+    // A name that tokens carry already is kept.
+    cluster.put("os-jwt-keys", { ...cluster.stored.get("os-jwt-keys"), data: { ...before, kid: "b3du" } });
+    cluster.writes.length = 0;
+    await converge(cluster);
     expect(cluster.writes).toEqual([]);
   });
 

@@ -66,8 +66,12 @@ async function convergeOnce(client: KubeClient, options: ConvergePkiOptions): Pr
     const found = await readSecret(client, options, role);
     if (found !== undefined) read[role] = found;
   }
-  const request: PkiRequest = { serverNames: { dnsNames: options.dnsNames, ipAddresses: options.ipAddresses } };
+  const { prefix, dnsNames, ipAddresses } = options;
+  const request: PkiRequest = { prefix, serverNames: { dnsNames, ipAddresses } };
   const plan = planPki(read, request, now);
+  if (plan.authority.action === "keep" && plan.authority.warning !== undefined) {
+    options.log.warn({ secret: secretName(prefix, "ca") }, plan.authority.warning);
+  }
   const wanted = await carryOut(plan, read, request, now);
   const outcomes: ConvergedSecret[] = [];
   // In the order of secretRoles: the authority is kept before anything that it signed.

@@ -40,7 +40,7 @@ function steps(plan: PkiPlan): string[] {
 }
 
 function stepsOf(change: PkiState, now = year2030, wanted = names): string[] {
-  return steps(planPki({ ...complete(), ...change }, { serverNames: wanted }, now));
+  return steps(planPki({ ...complete(), ...change }, { serverNames: wanted, prefix: "os" }, now));
 }
 
 const everything = [
@@ -54,7 +54,7 @@ const everything = [
 
 describe("a plan", () => {
   it("makes everything where there is nothing", () => {
-    expect(steps(planPki({}, { serverNames: names }, year2030))).toEqual(everything);
+    expect(steps(planPki({}, { serverNames: names, prefix: "os" }, year2030))).toEqual(everything);
   });
 
   it("changes nothing where everything is as it should be", () => {
@@ -63,7 +63,7 @@ describe("a plan", () => {
 
   it("makes only the Secret that is missing", () => {
     const { "server-tls": _gone, ...rest } = complete();
-    expect(steps(planPki(rest, { serverNames: names }, year2030))).toEqual(["server: issue"]);
+    expect(steps(planPki(rest, { serverNames: names, prefix: "os" }, year2030))).toEqual(["server: issue"]);
   });
 
   it("issues the server's certificate anew when its names change, in either direction", () => {
@@ -98,7 +98,8 @@ describe("a plan", () => {
   it("leaves an operator's Secrets alone, whatever is in them", () => {
     const theirs: SecretState = { managed: false, data: { [entry.masterSecret]: "short", [entry.certificate]: "x" } };
     expect(stepsOf({ "server-tls": theirs, "client-tls": theirs, "jwt-keys": theirs, keys: theirs })).toEqual([]);
-    expect(stepsOf({ ca: theirs, "server-tls": theirs, "client-tls": theirs })).toEqual([]);
+    const given = { ca: theirs, "server-tls": theirs, "server-client-ca": theirs, "client-tls": theirs };
+    expect(stepsOf(given)).toEqual([]);
   });
 });
 
@@ -109,6 +110,7 @@ describe("the authority's renewal", () => {
     ["2033-12-01", []],
     ["2034-02-01", ["authority: stage-next"]],
     ["2037-01-01", ["authority: stage-next"]],
+    ["2038-02-01", ["authority: create"]],
   ])("at %s without a next one: %j", (now, expected) => {
     expect(stepsOf({}, at(now)).filter((step) => step.startsWith("authority"))).toEqual(expected);
   });
@@ -122,6 +124,12 @@ describe("the authority's renewal", () => {
       const secret = managed({ ...tls(fresh), [entry.bundle]: ca.certPem });
       expect(stepsOf({ ca: managed(staged()), "server-tls": secret, "client-tls": secret }, at(now))).toEqual(expected);
     });
+  });
+
+  it("signs with a new one at once where the old one has ended", () => {
+    expect(stepsOf({}, at("2038-02-01"))).toEqual(["authority: create", "server: issue", "client: issue"]);
+    const ended = managed({ ...tls(next), [entry.nextCertificate]: ca.certPem, [entry.nextPrivateKey]: ca.keyPem });
+    expect(stepsOf({ ca: ended }, at("2048-02-01"))).toEqual(["authority: create", "server: issue", "client: issue"]);
   });
 
   it("trusts both while they overlap, and drops the old one when it has expired", () => {

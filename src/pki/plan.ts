@@ -8,12 +8,15 @@ import {
   isIssuedBy,
   isKeyOf,
   type Names,
+  privateKeyOf,
 } from "./certificates.ts";
-import { entry, type PkiState, type SecretState } from "./secrets.ts";
+import { entry, hangsOnAuthority, type PkiState, type SecretState, secretName } from "./secrets.ts";
 
 export interface PkiRequest {
   /** Names under which clients reach the gateway. */
   readonly serverNames: Names;
+  /** Begins the name of every Secret, for what is said of one. */
+  readonly prefix: string;
 }
 
 /**
@@ -21,7 +24,7 @@ export interface PkiRequest {
  * (`stage-next`); in the last sixth the next one begins to sign (`promote`), and the old certificate stays trusted until it expires.
  */
 export type AuthorityStep =
-  | { readonly action: "keep" }
+  | { readonly action: "keep"; readonly warning?: string }
   | { readonly action: "create" | "stage-next" | "promote"; readonly reason: string };
 
 /** What happens to a certificate under the authority. */
@@ -42,10 +45,11 @@ export interface PkiPlan {
 const keep = { action: "keep" } as const;
 
 /**
- * @throws failed-precondition when a Secret holds something that must not be replaced and cannot be used either
+ * @throws failed-precondition when a Secret holds something that must not be replaced and cannot be used either, or an operator's authority
+ * cannot sign
  */
 export function planPki(state: PkiState, request: PkiRequest, now: Date): PkiPlan {
-  const authority = planAuthority(state.ca, now);
+  const authority = planAuthority(state, request, now);
   const signer = signerAfter(authority, state.ca);
   return {
     authority,
@@ -57,8 +61,11 @@ export function planPki(state: PkiState, request: PkiRequest, now: Date): PkiPla
   };
 }
 
-function planAuthority(secret: SecretState | undefined, now: Date): AuthorityStep {
-  if (secret !== undefined && !secret.managed) return keep;
+function planAuthority(state: PkiState, { prefix }: PkiRequest, now: Date): AuthorityStep {
+  const secret = state.ca;
+  if (secret?.managed === false) {
+    return hangsOnAuthority(state) ? planOperatorsAuthority(secret, secretName(prefix, "ca"), now) : keep;
+  }
   const current = secret?.data[entry.certificate] ?? "";
   const key = secret?.data[entry.privateKey] ?? "";
   if (current === "" && key === "") return { action: "create", reason: "there is none yet" };
@@ -71,13 +78,47 @@ function planAuthority(secret: SecretState | undefined, now: Date): AuthoritySte
   const { validFromDate, validToDate } = certificateOf(current);
   const left = validToDate.getTime() - now.getTime();
   const life = validToDate.getTime() - validFromDate.getTime();
-  const hasNext = isPair(secret?.data[entry.nextCertificate] ?? "", secret?.data[entry.nextPrivateKey] ?? "");
+  const next = secret?.data[entry.nextCertificate] ?? "";
+  const hasNext = isPair(next, secret?.data[entry.nextPrivateKey] ?? "");
+  // Nothing that either signs would hold, and there is nobody left who trusts them.
+  if (left <= 0 && !(hasNext && !hasEnded(next, now))) return { action: "create", reason: "the authority has ended" };
   if (hasNext && left <= life / 6)
     return { action: "promote", reason: "the authority is in the last sixth of its life" };
   if (!hasNext && left <= life / 3) {
     return { action: "stage-next", reason: "the authority is in the last third of its life" };
   }
   return keep;
+}
+
+/** It is used as it is, or not at all. */
+function planOperatorsAuthority({ data }: SecretState, name: string, now: Date): AuthorityStep {
+  const certificate = data[entry.certificate] ?? "";
+  const why = whyNoSigner(certificate, data[entry.privateKey] ?? "", now);
+  if (why !== undefined) {
+    throw new OpenShellError(
+      "failed-precondition",
+      `the operator's authority, Secret ${name}, ${why}: give one that can sign, or give the Secrets with the certificates themselves`,
+    );
+  }
+  if (!expiringSoon(certificate, now)) return keep;
+  const warning = `the operator's authority, Secret ${name}, ends on ${endOf(certificate)} and is not renewed here: put a next one into the Secret before`;
+  return { action: "keep", warning };
+}
+
+function whyNoSigner(certificate: string, key: string, now: Date): string | undefined {
+  const places = [entry.certificate, entry.privateKey] as const;
+  if (certificate === "" || key === "") return `lacks ${places.join(" or ")}`;
+  if (!isPair(certificate, key)) return `holds no PEM certificate with its key in ${places.join(" and ")}`;
+  if (!certificateOf(certificate).ca) return "holds a certificate that may not sign others";
+  return hasEnded(certificate, now) ? `ended on ${endOf(certificate)}` : undefined;
+}
+
+function endOf(certificate: string): string {
+  return certificateOf(certificate).validToDate.toISOString().slice(0, 10);
+}
+
+function hasEnded(certificate: string, now: Date): boolean {
+  return certificateOf(certificate).validToDate <= now;
 }
 
 /** The certificate that signs after `step`, when it exists already. */
@@ -121,7 +162,7 @@ export function trustedBundle(ca: SecretState["data"], now: Date): string {
     ca[entry.nextCertificate] ?? "",
     ...certificatesIn(ca[entry.previousCertificates] ?? ""),
   ];
-  return certificates.filter((pem) => pem !== "" && certificateOf(pem).validToDate > now).join("");
+  return certificates.filter((pem) => pem !== "" && !hasEnded(pem, now)).join("");
 }
 
 function isPair(certPem: string, keyPem: string): boolean {
@@ -134,7 +175,12 @@ function isPair(certPem: string, keyPem: string): boolean {
 }
 
 function isJwtKey(pem: string): boolean {
-  return pem.includes("-----BEGIN PRIVATE KEY-----");
+  try {
+    return privateKeyOf(pem).type === "private";
+  } catch {
+    // Not PEM at all, as above.
+    return false;
+  }
 }
 
 function isKeyOf32Bytes(text: string): boolean {

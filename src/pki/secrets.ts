@@ -49,3 +49,8 @@ export interface SecretState {
 
 /** The Secrets that exist, by role. */
 export type PkiState = { readonly [role in SecretRole]?: SecretState };
+
+/** Whether anything that may be written is signed by the authority, or is a copy of its certificate. */
+export function hangsOnAuthority(state: PkiState): boolean {
+  return (["server-tls", "server-client-ca", "client-tls"] as const).some((role) => state[role]?.managed !== false);
+}
