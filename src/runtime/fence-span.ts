@@ -16,8 +16,8 @@ export interface ClosedSpan {
 /** In the directory of the identity, which only our user reads, and nobody else's process writes before the runtime has taken it. */
 const fileName = "fence-closed.json";
 const spanFile = z.object({ since: z.number(), until: z.number() });
-/** A fence that stands is not looked at for as long either. */
-const longestGapMs = intervals.closed;
+/** Between the containers an image may have to be pulled. What is later than that says nothing of this start. */
+const longestGapMs = 60_000;
 /** The stage is not held up for a SYN that nobody answers; an open path answers within a round trip. */
 const connectTimeoutMs = 200;
 
