@@ -6,6 +6,7 @@ import type { Store } from "../store/store.ts";
 import type { ClientCertificates } from "./client-certificates.ts";
 import type { OidcUsers } from "./oidc/oidc-users.ts";
 import { anonymousUser, type Principal, type UserPrincipal } from "./principal.ts";
+import { requireRenewable } from "./renewal.ts";
 import { requireRole, requireScope, ruleOf } from "./rules.ts";
 import type { SessionTokens } from "./session-tokens.ts";
 
@@ -98,15 +99,18 @@ export class Authenticator {
 
   async #supervisor(call: Call): Promise<Principal> {
     const { store, tokens } = this.#options;
-    const token = bearerToken(call);
-    if (token === undefined || tokens === undefined) throw noSessionToken(call);
-    const claims = await tokens.verify(token);
-    if (store.sessions.bySandbox(claims.sandboxId)?.sessionId !== claims.sessionId) {
+    const bearer = bearerToken(call);
+    if (bearer === undefined || tokens === undefined) throw noSessionToken(call);
+    const renews = call.method.name === openshell.OpenShell.method.refreshSandboxToken.name;
+    const token = renews ? await tokens.read(bearer) : await tokens.verify(bearer);
+    const session = store.sessions.bySandbox(token.sandboxId);
+    if (session?.sessionId !== token.sessionId) {
       throw new OpenShellError("unauthenticated", "the session of this token is over: ask for a new token", {
         reason: "SessionOver",
       });
     }
-    return { kind: "sandbox", ...claims };
+    if (token.expired) requireRenewable(token, session, store.sandboxes.byId(token.sandboxId)?.lifecycle.desired);
+    return { kind: "sandbox", ...token };
   }
 
   async #bootstrap(call: Call): Promise<Principal> {

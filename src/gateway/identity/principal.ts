@@ -21,6 +21,14 @@ export interface SandboxPrincipal {
   readonly sessionId: string;
 }
 
+/** The same, with what its token says. */
+export interface TokenPrincipal extends SandboxPrincipal {
+  /** Seconds since 1970. */
+  readonly issued: number;
+  /** True for RefreshSandboxToken at most. */
+  readonly expired: boolean;
+}
+
 /** A supervisor that shows its projected token, which only IssueSandboxToken takes. */
 export interface BootstrapPrincipal {
   readonly kind: "bootstrap";
@@ -35,7 +43,7 @@ export interface NobodyPrincipal {
   readonly kind: "nobody";
 }
 
-export type Principal = UserPrincipal | SandboxPrincipal | BootstrapPrincipal | NobodyPrincipal;
+export type Principal = UserPrincipal | TokenPrincipal | BootstrapPrincipal | NobodyPrincipal;
 
 /** Who everybody is where `auth.allow_unauthenticated_users` is set and no credential is shown. */
 export const anonymousUser: UserPrincipal = {

@@ -1,4 +1,4 @@
-import { type CryptoKey, importPKCS8, importSPKI, jwtVerify, SignJWT } from "jose";
+import { type CryptoKey, decodeJwt, importPKCS8, importSPKI, jwtVerify, SignJWT } from "jose";
 import { OpenShellError } from "../../common/errors.ts";
 
 export interface SessionTokenKeys {
@@ -21,6 +21,21 @@ export interface SessionTokensOptions {
 export interface SessionClaims {
   readonly sandboxId: string;
   readonly sessionId: string;
+}
+
+/** What a token of this gateway says. */
+export interface ReadToken extends SessionClaims {
+  /** Seconds since 1970. */
+  readonly issued: number;
+  readonly expired: boolean;
+}
+
+export interface IssuedToken {
+  readonly token: string;
+  /** Seconds since 1970. */
+  readonly issued: number;
+  /** Milliseconds since 1970. */
+  readonly expiresMs: number;
 }
 
 /** Where a token that never expires says it ends, since the wire has no "never". */
@@ -52,7 +67,7 @@ export class SessionTokens {
     }
   }
 
-  async issue(claims: SessionClaims): Promise<{ readonly token: string; readonly expiresMs: number }> {
+  async issue(claims: SessionClaims): Promise<IssuedToken> {
     const { keys, ttlSeconds } = this.#options;
     const issued = Math.floor(this.#nowMs() / 1000);
     const token = new SignJWT({ sid: claims.sessionId })
@@ -65,28 +80,39 @@ export class SessionTokens {
     if (ttlSeconds !== undefined) token.setExpirationTime(issued + ttlSeconds);
     return {
       token: await token.sign(this.#signing),
+      issued,
       expiresMs: ttlSeconds === undefined ? neverMs : (issued + ttlSeconds) * 1000,
     };
   }
 
   /** @throws unauthenticated when it is no live token of this gateway */
-  async verify(token: string): Promise<SessionClaims> {
+  async verify(token: string): Promise<ReadToken> {
+    const read = await this.read(token);
+    if (read.expired) throw invalidToken(new RangeError("the token has run out"));
+    return read;
+  }
+
+  /**
+   * What a token says that may have run out: all but its end is as `verify` has it.
+   * @throws unauthenticated when it is no token of this gateway
+   */
+  async read(token: string): Promise<ReadToken> {
     try {
+      const nowMs = this.#nowMs();
       const { payload } = await jwtVerify(token, this.#verifying, {
         issuer: this.#name,
         audience: this.#name,
         algorithms: ["EdDSA"],
-        currentDate: new Date(this.#nowMs()),
+        currentDate: new Date(Math.min(nowMs, lastSecondMs(token))),
       });
       const sandboxId = payload.sub?.startsWith("sandbox:") === true ? payload.sub.slice("sandbox:".length) : "";
       const sessionId = typeof payload.sid === "string" ? payload.sid : "";
-      if (sandboxId === "" || sessionId === "") throw new TypeError("claims are missing");
-      return { sandboxId, sessionId };
+      const { iat: issued, exp = Number.POSITIVE_INFINITY } = payload;
+      if (sandboxId === "" || sessionId === "" || issued === undefined) throw new TypeError("claims are missing");
+      if (issued >= exp) throw new TypeError("the token ends before it begins");
+      return { sandboxId, sessionId, issued, expired: exp * 1000 <= nowMs };
     } catch (cause) {
-      throw new OpenShellError("unauthenticated", "the bearer token is not a valid session token of this gateway", {
-        reason: "SessionTokenInvalid",
-        cause,
-      });
+      throw invalidToken(cause);
     }
   }
 
@@ -97,4 +123,17 @@ export class SessionTokens {
   #nowMs(): number {
     return (this.#options.now ?? Date.now)();
   }
+}
+
+/** The last moment of a token's life, by its own word. */
+function lastSecondMs(token: string): number {
+  const { exp } = decodeJwt(token);
+  return exp === undefined ? Number.POSITIVE_INFINITY : (exp - 1) * 1000;
+}
+
+function invalidToken(cause: unknown): OpenShellError {
+  return new OpenShellError("unauthenticated", "the bearer token is not a valid session token of this gateway", {
+    reason: "SessionTokenInvalid",
+    cause,
+  });
 }

@@ -3,7 +3,7 @@ import { cut, longestWord } from "../../common/cut.ts";
 import { OpenShellError } from "../../common/errors.ts";
 import type { Logger } from "../../common/log.ts";
 import type { CallContext, Implementation, openshell } from "../../wire/index.ts";
-import type { BootstrapPrincipal, Principal, SandboxPrincipal } from "../identity/principal.ts";
+import type { BootstrapPrincipal, Principal, SandboxPrincipal, TokenPrincipal } from "../identity/principal.ts";
 import type { SessionTokens } from "../identity/session-tokens.ts";
 import { exitFinalized, exitReported, isStarted, type Lifecycle } from "../sandbox/lifecycle.ts";
 import type { Sandboxes } from "../sandbox/sandboxes.ts";
@@ -35,8 +35,17 @@ export function supervisorService(
 
   const issue = async (sandboxId: string, sessionId: string) => {
     if (options.tokens === undefined) throw new OpenShellError("failed-precondition", "gateway_jwt is not configured");
-    const { token, expiresMs } = await options.tokens.issue({ sandboxId, sessionId });
-    return { token, expirationTime: timestampFromMs(expiresMs) };
+    const { token, issued, expiresMs } = await options.tokens.issue({ sandboxId, sessionId });
+    return { token, issued, expirationTime: timestampFromMs(expiresMs) };
+  };
+
+  /** A token is worth more than what is remembered of it: where that cannot be written, it counts beside the one before it. */
+  const remember = (sandboxId: string, sessionId: string, issued: number) => {
+    try {
+      store.sessions.markLatest(sandboxId, sessionId, issued);
+    } catch (error) {
+      log.warn({ err: error, sandbox: sandboxId }, "which session token is the latest could not be written");
+    }
   };
 
   return {
@@ -44,7 +53,7 @@ export function supervisorService(
       const caller = context.principal as BootstrapPrincipal;
       const sessionId = crypto.randomUUID();
       // First of all: between the checks and the session a start could begin another run, whose session this would become.
-      const token = await issue(caller.sandboxId, sessionId);
+      const { issued, ...token } = await issue(caller.sandboxId, sessionId);
       const record = sandboxes.byId(caller.sandboxId);
       if (record === undefined) throw new OpenShellError("permission-denied", "no such sandbox in this gateway");
       requireCurrent(record.lifecycle, caller.runtimeIdentity);
@@ -63,20 +72,29 @@ export function supervisorService(
         );
       }
       const { runtimeIdentity, bearer } = caller;
-      store.sessions.put({ sandboxId: record.id, sessionId, runtimeIdentity, bearer, connected: false });
+      const session = { sessionId, runtimeIdentity, bearer, connected: false, latestIssued: issued };
+      store.sessions.put({ sandboxId: record.id, ...session });
       supervisors.review(record.id);
       log.info({ sandbox: record.id, session: sessionId, runtimeIdentity }, "a supervisor got its session token");
       return token;
     },
 
     async refreshSandboxToken(_request, context) {
-      const { sandboxId, sessionId } = context.principal as SandboxPrincipal;
-      const { token, expirationTime } = await issue(sandboxId, sessionId);
+      const { sandboxId, sessionId, expired } = context.principal as TokenPrincipal;
+      const { token, issued, expirationTime } = await issue(sandboxId, sessionId);
+      // One that lives can be shown again when this answer is lost. One that does not is all its holder has, until it connects.
+      if (!expired) remember(sandboxId, sessionId, issued);
+      else log.info({ sandbox: sandboxId, session: sessionId }, "a session token that had run out was renewed");
       return { token, expirationTime, sandboxToken: token, sandboxExpirationTime: expirationTime, sessionId };
     },
 
-    connectSupervisor: (requests, context) =>
-      supervisors.connect(requests, context.principal as SandboxPrincipal, context.signal),
+    connectSupervisor(requests, context) {
+      const principal = context.principal as TokenPrincipal;
+      const { sandboxId, sessionId, issued } = principal;
+      const { latestIssued } = store.sessions.bySandbox(sandboxId) ?? {};
+      if (latestIssued === undefined || issued > latestIssued) remember(sandboxId, sessionId, issued);
+      return supervisors.connect(requests, principal, context.signal);
+    },
 
     relayStream: (requests, context) =>
       supervisors.relays.serve(requests, (context.principal as SandboxPrincipal).sandboxId, context.signal),

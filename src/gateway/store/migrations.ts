@@ -53,4 +53,8 @@ export const migrations: readonly Migration[] = [
     name: "workspaces that are being deleted",
     sql: "ALTER TABLE workspaces ADD COLUMN terminating INTEGER NOT NULL DEFAULT 0;",
   },
+  {
+    name: "when the latest token of a supervisor's session was issued",
+    sql: "ALTER TABLE supervisor_sessions ADD COLUMN latest_issued INTEGER;",
+  },
 ];

@@ -6,6 +6,8 @@ import { create } from "@bufbuild/protobuf";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { openshell } from "../../wire/index.ts";
 import { created, stopRequested } from "../sandbox/lifecycle.ts";
+import { openDatabase } from "./database.ts";
+import { migrations } from "./migrations.ts";
 import { replayMs } from "./replays.ts";
 import { Store } from "./store.ts";
 
@@ -137,6 +139,41 @@ describe("the store", () => {
     expect(store.sessions.bySandbox(record.id)?.connected).toBe(true);
     store.sandboxes.delete(record.id);
     expect(store.sessions.bySandbox(record.id)).toBeUndefined();
+  });
+
+  it("remembers when a session's latest token was issued, and waits for no disk", () => {
+    using store = new Store(":memory:");
+    const { id } = store.sandboxes.insert(sandbox("a"), created());
+    const session = { sandboxId: id, sessionId: "s1", runtimeIdentity: "r", bearer: "pod", connected: false };
+    store.sessions.put({ ...session, latestIssued: 1000 });
+    const said: string[] = [];
+    const exec = vi.spyOn(DatabaseSync.prototype, "exec").mockImplementation(function (this: DatabaseSync, sql) {
+      said.push(sql);
+      this.prepare(sql).run();
+    });
+    onTestFinished(() => exec.mockRestore());
+    store.sessions.markLatest(id, "another", 3000);
+    expect(store.sessions.bySandbox(id)?.latestIssued).toBe(1000);
+    said.length = 0;
+    store.sessions.markLatest(id, "s1", 2000);
+    expect(store.sessions.bySandbox(id)?.latestIssued).toBe(2000);
+    expect(said).toContain("PRAGMA synchronous = NORMAL");
+  });
+
+  it("keeps the sessions of an older release, whose latest token nobody knows", () => {
+    const directory = mkdtempSync(join(tmpdir(), "openshell-store-"));
+    onTestFinished(() => rmSync(directory, { recursive: true }));
+    const path = join(directory, "store.db");
+    const older = openDatabase(path, migrations.slice(0, 2));
+    older.exec(`
+      INSERT INTO workspaces VALUES ('w', 'default', 1, 0, '{}', 0);
+      INSERT INTO sandboxes VALUES ('id-a', 'default', 'a', 1, x'', '{}');
+      INSERT INTO supervisor_sessions VALUES ('id-a', 's1', 'r', 'pod', 1);
+    `);
+    older.close();
+    using store = new Store(path);
+    const session = { sandboxId: "id-a", sessionId: "s1", runtimeIdentity: "r", bearer: "pod", connected: true };
+    expect(store.sessions.bySandbox("id-a")).toEqual(session);
   });
 
   it("remembers an answer for a day, for its caller and its request only", () => {

@@ -1,4 +1,5 @@
 import type { DatabaseSync } from "node:sqlite";
+import { transaction } from "./revision.ts";
 
 /** Which supervisor may speak for a sandbox. No token is stored, only the session's name that tokens carry. */
 export interface SupervisorSessionRecord {
@@ -11,6 +12,8 @@ export interface SupervisorSessionRecord {
   readonly bearer: string;
   /** It reached ConnectSupervisor: from then on the same bearer gets no second session. */
   readonly connected: boolean;
+  /** When its latest token was issued, in seconds since 1970. Undefined where an older gateway began it and none was issued since. */
+  readonly latestIssued?: number;
 }
 
 export class SupervisorSessionTable {
@@ -29,20 +32,40 @@ export class SupervisorSessionTable {
       runtimeIdentity: String(row.runtime_identity),
       bearer: String(row.bearer),
       connected: row.connected === 1,
+      ...(row.latest_issued === null ? {} : { latestIssued: Number(row.latest_issued) }),
     };
   }
 
   /** Replaces whatever session the sandbox had. */
   put(record: SupervisorSessionRecord): void {
     this.#database
-      .prepare("INSERT OR REPLACE INTO supervisor_sessions VALUES (?, ?, ?, ?, ?)")
-      .run(record.sandboxId, record.sessionId, record.runtimeIdentity, record.bearer, record.connected ? 1 : 0);
+      .prepare(
+        `INSERT OR REPLACE INTO supervisor_sessions
+           (sandbox_id, session_id, runtime_identity, bearer, connected, latest_issued) VALUES (?, ?, ?, ?, ?, ?)`,
+      )
+      .run(
+        record.sandboxId,
+        record.sessionId,
+        record.runtimeIdentity,
+        record.bearer,
+        record.connected ? 1 : 0,
+        record.latestIssued ?? null,
+      );
   }
 
   markConnected(sandboxId: string, sessionId: string): void {
     this.#database
       .prepare("UPDATE supervisor_sessions SET connected = 1 WHERE sandbox_id = ? AND session_id = ?")
       .run(sandboxId, sessionId);
+  }
+
+  /** Remembers the latest token of a session, and waits for no disk: whoever has a later one tells that by it. */
+  markLatest(sandboxId: string, sessionId: string, issued: number): void {
+    const write = () =>
+      this.#database
+        .prepare("UPDATE supervisor_sessions SET latest_issued = ? WHERE sandbox_id = ? AND session_id = ?")
+        .run(issued, sandboxId, sessionId);
+    transaction(this.#database, write, { derived: true });
   }
 
   /** The sandbox's tokens are void from here on. */
