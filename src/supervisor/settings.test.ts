@@ -1,10 +1,8 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { readSettings } from "./settings.ts";
-import { lifeOf } from "./token.ts";
 
 let directory: string;
 
@@ -57,17 +55,5 @@ describe("the supervisor's settings", () => {
     expect(() => readSettings(broken)).toThrow(
       /OPENSHELL_GATEWAY_ENDPOINT is "gateway".*OPENSHELL_LOG_LEVEL is "loud".*OPENSHELL_POD_UID is not set.*boundary-ca\.crt cannot be read \(ENOENT\)/,
     );
-  });
-});
-
-describe("the life of a token", () => {
-  it("is the time between its iat and its exp, else its expiration, and ten minutes for anything else", () => {
-    const token = (payload: string) => `h.${Buffer.from(payload).toString("base64url")}.s`;
-    const at = (seconds: number) => timestampFromMs(seconds * 1000);
-    expect(lifeOf(token('{"iat":10,"exp":12}'), at(99))).toBe(2_000);
-    expect(lifeOf(token('{"iat":10}'), at(13))).toBe(3_000);
-    const untold = ["", "opaque", token("no json"), token("{}"), token('{"exp":12}'), token('{"iat":12,"exp":12}')];
-    for (const one of [...untold, token('{"iat":10,"exp":"12"}')]) expect(lifeOf(one, at(13))).toBe(600_000);
-    expect(lifeOf(token('{"iat":10}'))).toBe(600_000);
   });
 });

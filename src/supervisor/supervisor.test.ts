@@ -178,7 +178,8 @@ describe("a supervisor", () => {
   it("begins a new session with a new token when the gateway refuses to renew its token", async () => {
     gateway.tokenLifeMs = 1500;
     await startReady();
-    gateway.refuseRefresh.push(new OpenShellError("unauthenticated", "the session is over"));
+    const refusal = new OpenShellError("unauthenticated", "the session is over");
+    gateway.refuseRefresh.push(refusal, refusal);
     await gateway.tokens.next((line) => line.startsWith("refreshed"));
     gateway.tokenLifeMs = 3_600_000;
     await states.next((state) => !isReady(state));
@@ -192,7 +193,7 @@ describe("a supervisor", () => {
     await startReady();
     const refusal = new OpenShellError("permission-denied", "this supervisor has its session already");
     gateway.refuseExchange.push(...Array<OpenShellError>(5).fill(refusal));
-    gateway.refuseRefresh.push(new OpenShellError("unauthenticated", "expired"));
+    gateway.refuseRefresh.push(...Array<OpenShellError>(6).fill(new OpenShellError("unauthenticated", "expired")));
     expect(await end).toMatchObject({ reason: "CredentialLost" });
   });
 

@@ -1,9 +1,10 @@
 import { readFile } from "node:fs/promises";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import { backoffMs, sleep } from "../common/async.ts";
+import { backoffMs, type Clock, realClock } from "../common/async.ts";
 import { hasCode, OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import type { Client, openshell } from "../wire/index.ts";
+import { lifeOf } from "./_token-life.ts";
 
 type Gateway = Pick<Client<typeof openshell.OpenShell>, "issueSandboxToken" | "refreshSandboxToken">;
 
@@ -11,13 +12,23 @@ export interface TokenOptions {
   readonly gateway: { readonly client: Gateway; close(): void };
   readonly tokenFile: string;
   readonly log: Logger;
-  /** Told before each attempt to exchange the ServiceAccount token. */
+  /** Told before each attempt to get a token with which a session can begin. */
   onExchange(attempt: number): void;
   /** Told when the gateway refuses to renew the token: a session over it is to begin anew, with a token of its own. */
   onRefused(): void;
-  /** Milliseconds of a clock that nobody sets. @default performance.now */
-  readonly now?: () => number;
+  /** @default realClock */
+  readonly clock?: Clock;
+  /** Of the jitter, in [0, 1). @default Math.random */
   readonly random?: () => number;
+}
+
+interface Held {
+  readonly token: string;
+  /** By the clock. */
+  readonly renewAt: number;
+  readonly expiresAt: number;
+  /** The gateway refused it: it is good for being renewed at most. */
+  readonly refused: boolean;
 }
 
 const callTimeoutMs = 10_000;
@@ -26,19 +37,24 @@ const backoff = { initialMs: 100, maxMs: 2000 };
 const refusalsBeforeEnd = 5;
 /** Share of a token's life after which it is renewed. */
 const renewAfter = 2 / 3;
-/** Life of a token that does not say how long it lives, in milliseconds. */
-const unknownLifeMs = 600_000;
+/** How often it is looked whether there is a token again. */
+const idleMs = 1000;
+const longestSleepMs = 3_600_000;
 
 /**
- * The session token: got once for the projected ServiceAccount token, then renewed with itself before it expires.
+ * The session token: got once for the projected ServiceAccount token, then renewed with itself before it expires, or, where the gateway was
+ * away meanwhile, after it.
  */
 export class SessionToken {
   readonly #options: TokenOptions;
-  #current: { readonly token: string; readonly renewAt: number; readonly expiresAt: number } | undefined;
+  readonly #clock: Clock;
+  #held: Held | undefined;
+  #renewal: Promise<void> | undefined;
   #hadSession = false;
 
   constructor(options: TokenOptions) {
     this.#options = options;
+    this.#clock = options.clock ?? realClock;
   }
 
   /** From here on the gateway issues no second token to this Pod, so being refused one is final. */
@@ -46,28 +62,26 @@ export class SessionToken {
     this.#hadSession = true;
   }
 
-  /** Forgets a token that the gateway no longer accepts. */
+  /** The gateway no longer accepts the token: it is renewed, or another is got, before a session begins. */
   invalidate(): void {
-    this.#current = undefined;
+    if (this.#held !== undefined) this.#held = { ...this.#held, refused: true };
   }
 
   /** The header that authenticates a call now. */
   headers(): Record<string, string> {
-    return { authorization: `Bearer ${this.#current?.token ?? ""}` };
+    return { authorization: `Bearer ${this.#held?.token ?? ""}` };
   }
 
   /**
-   * Returns when there is a token that has not expired. A gateway that is late or away is waited for.
-   * @throws unauthenticated with reason CredentialLost when a Pod that had its session is refused another token
+   * Returns when there is a token that has not expired. A gateway that is late or away is waited for, however long.
+   * @throws unauthenticated with reason CredentialLost when a Pod that had its session is refused both a renewal and another token
    */
   async ensure(signal: AbortSignal): Promise<void> {
-    if (this.#current !== undefined && this.#now() < this.#current.expiresAt) return;
     let refusals = 0;
-    for (let attempt = 0; ; attempt += 1) {
+    for (let attempt = 0; !this.#isGood(); attempt += 1) {
       this.#options.onExchange(attempt);
       try {
-        await this.#exchange(signal);
-        return;
+        await this.#renewOrExchange(signal);
       } catch (error) {
         signal.throwIfAborted();
         const refused = hasCode(error, "unauthenticated", "permission-denied");
@@ -81,46 +95,76 @@ export class SessionToken {
         }
         const { code, message } = OpenShellError.from(error);
         const level = attempt === 0 || attempt % 20 === 19 ? "warn" : "debug";
-        this.#options.log[level]({ attempt, code }, `token exchange: ${message}`);
-        await sleep(backoffMs(attempt, this.#backoff()), signal);
+        this.#options.log[level]({ attempt, code }, `no session token: ${message}`);
+        await this.#clock.sleep(backoffMs(attempt, this.#backoff()), signal);
       }
     }
   }
 
-  /** Renews the token at two thirds of each token's life, until `signal` aborts. */
+  /** Renews the token at two thirds of each token's life, and until it is renewed, until `signal` aborts. */
   async keepFresh(signal: AbortSignal): Promise<void> {
     for (let failures = 0; ; ) {
-      const wait = (this.#current?.renewAt ?? this.#now() + 1000) - this.#now();
-      // A timer above 2^31 ms fires at once.
-      await sleep(
-        Math.min(Math.max(wait, failures === 0 ? 0 : backoffMs(failures, this.#backoff())), 3_600_000),
-        signal,
-      );
-      const renewed = this.#current;
-      if (renewed === undefined || this.#now() < renewed.renewAt) continue;
+      const wait = this.#renewable === undefined ? idleMs : this.#renewable.renewAt - this.#clock.now();
+      const pause = failures === 0 ? 0 : backoffMs(failures, this.#backoff());
+      await this.#clock.sleep(Math.min(Math.max(wait, pause), longestSleepMs), signal);
+      const before = this.#renewable;
+      if (before === undefined || this.#clock.now() < before.renewAt) continue;
       try {
-        const response = await this.#options.gateway.client.refreshSandboxToken(
-          {},
-          { headers: this.headers(), timeoutMs: callTimeoutMs, signal },
-        );
-        if (this.#current !== renewed) continue;
-        // Without extension services the session token comes in `token`; with them in `sandbox_token`.
-        const separate = response.sandboxToken !== "";
-        this.#adopt(
-          separate ? response.sandboxToken : response.token,
-          separate ? response.sandboxExpirationTime : response.expirationTime,
-        );
+        await this.#renew(before, signal);
         failures = 0;
         this.#options.log.debug("session token renewed");
       } catch (error) {
         signal.throwIfAborted();
         failures += 1;
-        this.#options.log.warn({ failures }, `session token not renewed: ${OpenShellError.from(error).message}`);
-        if (this.#current !== renewed || !hasCode(error, "unauthenticated")) continue;
+        const level = failures % 20 === 1 ? "warn" : "debug";
+        this.#options.log[level]({ failures }, `session token not renewed: ${OpenShellError.from(error).message}`);
+        if (this.#held?.token !== before.token || !hasCode(error, "unauthenticated")) continue;
         this.invalidate();
         this.#options.onRefused();
       }
     }
+  }
+
+  #isGood(): boolean {
+    return this.#held !== undefined && !this.#held.refused && this.#clock.now() < this.#held.expiresAt;
+  }
+
+  /** The token that is renewed in its own time: of one that was refused the next session is not to know. */
+  get #renewable(): Held | undefined {
+    return this.#held?.refused === true ? undefined : this.#held;
+  }
+
+  /**
+   * Renews the token there is, though it has run out. Where the gateway refuses that (one of an older release, or one whose store was lost),
+   * or where there is none, the projected token is shown: a gateway that knows of a session of this Pod refuses that as well.
+   */
+  async #renewOrExchange(signal: AbortSignal): Promise<void> {
+    try {
+      if (this.#held !== undefined) return await this.#renew(this.#held, signal);
+    } catch (error) {
+      if (!hasCode(error, "unauthenticated")) throw error;
+      this.#options.log.debug(`session token not renewed: ${error.message}`);
+    }
+    await this.#exchange(signal);
+  }
+
+  /** Whoever wants a renewal while one is on its way gets that one. */
+  #renew(held: Held, signal: AbortSignal): Promise<void> {
+    this.#renewal ??= this.#refresh(held, signal).finally(() => {
+      this.#renewal = undefined;
+    });
+    return this.#renewal;
+  }
+
+  async #refresh({ token }: Held, signal: AbortSignal): Promise<void> {
+    const response = await this.#options.gateway.client.refreshSandboxToken(
+      {},
+      { headers: { authorization: `Bearer ${token}` }, timeoutMs: callTimeoutMs, signal },
+    );
+    if (this.#held?.token !== token) return;
+    // Without extension services the session token comes in `token`; with them in `sandbox_token`.
+    if (response.sandboxToken === "") this.#adopt(response.token, response.expirationTime);
+    else this.#adopt(response.sandboxToken, response.sandboxExpirationTime);
   }
 
   async #exchange(signal: AbortSignal): Promise<void> {
@@ -136,36 +180,14 @@ export class SessionToken {
   }
 
   #adopt(token: string, expiration: Timestamp | undefined): void {
-    const now = this.#now();
+    const now = this.#clock.now();
     const lifeMs = lifeOf(token, expiration);
-    this.#current = { token, expiresAt: now + lifeMs, renewAt: now + Math.max(1000, lifeMs * renewAfter) };
-  }
-
-  #now(): number {
-    return this.#options.now?.() ?? performance.now();
+    const renewAt = now + Math.max(1000, lifeMs * renewAfter);
+    this.#held = { token, renewAt, expiresAt: now + lifeMs, refused: false };
   }
 
   #backoff() {
     const { random } = this.#options;
     return random === undefined ? backoff : { ...backoff, random };
-  }
-}
-
-/**
- * How long a token lives, in milliseconds: the time between two moments of the gateway's clock, since this node's may be hours off. Only
- * the gateway verifies a token: here it sets a timer.
- * @param expiration for a JWT without `exp`
- */
-export function lifeOf(token: string, expiration?: Timestamp): number {
-  const { iat, exp = Number(expiration?.seconds) } = claimsOf(token);
-  return typeof iat === "number" && typeof exp === "number" && exp > iat ? (exp - iat) * 1000 : unknownLifeMs;
-}
-
-function claimsOf(token: string): { readonly iat?: unknown; readonly exp?: unknown } {
-  try {
-    const claims: unknown = JSON.parse(Buffer.from(token.split(".")[1] ?? "", "base64url").toString("utf8"));
-    return typeof claims === "object" && claims !== null ? claims : {};
-  } catch {
-    return {};
   }
 }
