@@ -15,6 +15,7 @@ import {
 } from "./gateways.ts";
 import { isLoopback } from "./loopback.ts";
 import { notLoggedIn } from "./oidc-login.ts";
+import { whenConnected } from "./when-connected.ts";
 
 export interface GatewayChoice {
   /** Name of a known gateway. @default $OPENSHELL_GATEWAY, else the active one */
@@ -128,12 +129,19 @@ export type GatewayClient = Client<typeof openshell.OpenShell>;
 export interface Connection extends Disposable {
   readonly target: Target;
   readonly client: GatewayClient;
+  /** Resolves when the gateway has spoken, or cannot be reached; streams begin with it. */
+  readonly spoken: (signal: AbortSignal | undefined) => Promise<void>;
 }
 
-export function connect(target: Target): Connection {
+/** @param withinMs in which a gateway has to speak before a stream begins, in milliseconds; undefined for no limit */
+export function connect(target: Target, withinMs: number | undefined): Connection {
   const channel = createChannel(`${target.endpoint.host}:${target.endpoint.port}`, credentialsFor(target));
-  const client = explaining(grpcClient(openshell.OpenShell, channel), target);
-  return { target, client, [Symbol.dispose]: () => channel.close() };
+  const spoken = (signal: AbortSignal | undefined) =>
+    whenConnected(channel, withinMs, signal).catch((error: unknown) => {
+      throw explained(error, target);
+    });
+  const client = explaining(grpcClient(openshell.OpenShell, channel), target, spoken);
+  return { target, client, spoken, [Symbol.dispose]: () => channel.close() };
 }
 
 function credentialsFor({ endpoint, certificates, insecure }: Target): ChannelCredentials {
@@ -155,8 +163,8 @@ function credentialsFor({ endpoint, certificates, insecure }: Target): ChannelCr
   }
 }
 
-/** The same client, whose connection failures say what to do. */
-function explaining(client: GatewayClient, target: Target): GatewayClient {
+/** The same client, whose connection failures say what to do, and whose streams begin when the gateway has spoken. */
+function explaining(client: GatewayClient, target: Target, spoken: Connection["spoken"]): GatewayClient {
   const wrapped: Record<string, unknown> = {};
   for (const [name, call] of Object.entries(client) as [
     string,
@@ -171,7 +179,11 @@ function explaining(client: GatewayClient, target: Target): GatewayClient {
           start(request, options).catch((error: unknown) => {
             throw explained(error, target);
           })
-      : (request: unknown, options?: CallOptions) => explainedStream(() => start(request, options), target);
+      : (request: unknown, options?: CallOptions) =>
+          explainedStream(async () => {
+            await spoken(options?.signal);
+            return start(request, options);
+          }, target);
   }
   return wrapped as GatewayClient;
 }

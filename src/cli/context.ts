@@ -9,7 +9,7 @@ import { ProgressLine, type Terminal } from "./terminal.ts";
 /** Options that every command takes, before or after its name. */
 export interface GlobalOptions extends GatewayChoice {
   readonly workspace?: string;
-  /** Seconds for one call that is not a stream. */
+  /** Seconds for one call that is not a stream, and for the gateway's first word before a stream. */
   readonly requestTimeout?: string;
   readonly verbose?: boolean;
 }
@@ -51,7 +51,8 @@ export class CommandContext {
   }
 
   async connect(): Promise<Connection> {
-    return connect(await resolveTarget(this.options, this.terminal.env));
+    const { timeoutMs } = this.callToEnd;
+    return connect(await resolveTarget(this.options, this.terminal.env), timeoutMs);
   }
 }
 

@@ -1,9 +1,12 @@
 import { execFileSync } from "node:child_process";
+import { once } from "node:events";
 import { mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { type AddressInfo, createServer, type Socket } from "node:net";
 import { dirname, join } from "node:path";
 import { PassThrough } from "node:stream";
 import { extract, pack } from "tar-stream";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { OpenShellError } from "../common/errors.ts";
 import { type Outcome, type RunOptions, TestGateway, TestUser } from "./_test-gateway.ts";
 
 let user: TestUser;
@@ -294,6 +297,50 @@ describe("status", () => {
       env: { OPENSHELL_GATEWAY_ENDPOINT: gateway.endpoint.replace("http:", "https:") },
     });
     expect([code, stderr]).toEqual([5, expect.stringMatching(/does not speak TLS|was closed; does its endpoint/)]);
+  });
+});
+
+describe("a gateway that takes a connection and says nothing", () => {
+  const sockets = new Set<Socket>();
+  const mute = createServer((socket) => sockets.add(socket.resume()));
+  beforeEach(() => new Promise<void>((resolve) => mute.listen(0, "127.0.0.1", resolve)));
+  afterEach(async () => {
+    for (const socket of sockets) socket.destroy();
+    sockets.clear();
+    await new Promise<void>((resolve) => mute.close(() => resolve()));
+  });
+
+  const endpointOf = (scheme: string) => `${scheme}://127.0.0.1:${(mute.address() as AddressInfo).port}`;
+
+  it.each([
+    ["http", "sandbox exec box -- ls", 125],
+    ["https", "sandbox exec box -- ls", 125],
+    ["https", "sandbox exec --tty box -- ls", 125],
+    ["http", "sandbox download box notes.txt", 4],
+    ["https", "sandbox get box", 4],
+  ])('over %s is given up by "%s" after --request-timeout', async (scheme, line, code) => {
+    const modes: boolean[] = [];
+    const keyboard = Object.assign(new PassThrough(), { isTTY: true, setRawMode: (raw: boolean) => modes.push(raw) });
+    const endpoint = endpointOf(scheme);
+    expect(
+      await openshell(`--request-timeout 0.2 ${line}`, { keyboard, env: { OPENSHELL_GATEWAY_ENDPOINT: endpoint } }),
+    ).toEqual({
+      code,
+      stdout: "",
+      stderr: `openshell: the gateway "${endpoint}" at ${endpoint} did not answer in time; --request-timeout gives it longer\n`,
+    });
+    // Meanwhile Ctrl-C is a signal.
+    expect(modes).toEqual([]);
+  });
+
+  it("is given up at an interrupt", async () => {
+    const interrupt = new AbortController();
+    const connected = once(mute, "connection");
+    const env = { OPENSHELL_GATEWAY_ENDPOINT: endpointOf("http") };
+    const running = openshell("sandbox exec --tty box -- ls", { signal: interrupt.signal, env });
+    await connected;
+    interrupt.abort();
+    expect((await running).code).toBe(130);
   });
 });
 
@@ -642,6 +689,74 @@ describe("sandbox exec", () => {
     await gateway[Symbol.asyncDispose]();
     expect((await running).code).toBe(125);
     expect(modes).toEqual([true, false]);
+  });
+
+  it("has the exit code that the sandbox told, though the connection is lost after it", async () => {
+    await using ending = new TestGateway();
+    ending.override = {
+      async *execSandbox() {
+        yield { payload: { case: "exit", value: { exitCode: 5 } } };
+        throw new OpenShellError("unavailable", "the connection to the sandbox was lost");
+      },
+    };
+    await ending.start();
+    const env = { OPENSHELL_GATEWAY_ENDPOINT: ending.endpoint };
+    expect(await openshell("sandbox exec box -- ls", { env })).toEqual({ code: 5, stdout: "", stderr: "" });
+  });
+
+  describe("with a keyboard, before the sandbox has said anything", () => {
+    let modes: boolean[];
+    let keyboard: PassThrough & { isTTY: boolean; setRawMode: (raw: boolean) => unknown };
+    let quiet: TestGateway;
+
+    beforeEach(async () => {
+      modes = [];
+      keyboard = Object.assign(new PassThrough(), { isTTY: true, setRawMode: (raw: boolean) => modes.push(raw) });
+      quiet = new TestGateway();
+    });
+    afterEach(() => quiet[Symbol.asyncDispose]());
+
+    const exec = async () => {
+      await quiet.start();
+      return openshell("sandbox exec box --tty -- sh", {
+        keyboard,
+        env: { OPENSHELL_GATEWAY_ENDPOINT: quiet.endpoint },
+      });
+    };
+
+    it("ends at Ctrl-C where nobody hears it, behind whatever was typed before", async () => {
+      quiet.override = {
+        async *execSandboxInteractive(_requests, { signal }) {
+          await once(signal, "abort");
+          yield* [];
+        },
+      };
+      const running = exec();
+      for (const key of "sleep 9\r\x03") {
+        await new Promise((resolve) => setImmediate(resolve));
+        keyboard.write(key);
+      }
+      expect(await running).toEqual({ code: 130, stdout: "", stderr: "" });
+      expect(modes).toEqual([true, false]);
+    });
+
+    it("leaves Ctrl-C to a command that does hear it", async () => {
+      quiet.override = {
+        async *execSandboxInteractive(requests) {
+          for await (const { payload } of requests) {
+            if (payload.case !== "stdin" || !Buffer.from(payload.value).includes(3)) continue;
+            yield { payload: { case: "stdout", value: { data: Buffer.from("^C") } } };
+            // Longer than it takes to give up what stays without an answer.
+            await new Promise((resolve) => setTimeout(resolve, 1_200));
+            yield { payload: { case: "exit", value: { exitCode: 9 } } };
+            return;
+          }
+        },
+      };
+      const running = exec();
+      keyboard.write("\x03");
+      expect(await running).toEqual({ code: 9, stdout: "^C", stderr: "" });
+    });
   });
 
   it("wants a terminal for --tty", async () => {

@@ -93,7 +93,7 @@ export function createProgram(
       "file with the token that calls carry ($OPENSHELL_BEARER_TOKEN_FILE, or the token itself in $OPENSHELL_BEARER_TOKEN; default: the gateway's login)",
     )
     .option("-w, --workspace <name>", 'workspace ($OPENSHELL_WORKSPACE; default: "default")')
-    .option("--request-timeout <seconds>", "for one call to the gateway (default: 30)")
+    .option("--request-timeout <seconds>", "for one call to the gateway, or to connect to it (default: 30)")
     .option("-v, --verbose", "say more when something fails")
     .configureOutput({
       writeOut: (text) => terminal.stdout.write(text),

@@ -1,13 +1,13 @@
 import { create } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
-import { OpenShellError } from "../common/errors.ts";
+import { type ErrorCode, OpenShellError } from "../common/errors.ts";
 import { openshell } from "../wire/index.ts";
 import type { GatewayClient } from "./connection.ts";
 import type { ProgressLine } from "./terminal.ts";
 import { untilReady, waitFor } from "./wait.ts";
 
 /** Waits with watches that each show one state, live `livesMs` by the wait's clock and break; how many until READY, or until it gives up. */
-async function watches(untilReadyAt: number, livesMs: number) {
+async function watches(untilReadyAt: number, livesMs: number, code: ErrorCode = "unavailable") {
   const stop = new AbortController();
   let opened = 0;
   let now = 0;
@@ -19,7 +19,7 @@ async function watches(untilReadyAt: number, livesMs: number) {
       const value = create(openshell.SandboxSchema, { metadata: { id: "id-1", name: "one" }, status: { phase } });
       yield { payload: { case: "sandbox", value } };
       now += livesMs;
-      throw new OpenShellError("unavailable", "the connection was lost");
+      throw new OpenShellError(code, "the connection was lost");
     },
   } as unknown as GatewayClient;
   const end = await waitFor(untilReady, {
@@ -41,4 +41,8 @@ test("a wait whose watches break as soon as they show a state is given up after 
 
 test("one whose watches live goes on however often they break", async () => {
   expect(await watches(50, 5_000)).toMatchObject({ opened: 50, end: { phase: "READY" } });
+});
+
+test("one whose gateway takes too long to speak again goes on as well", async () => {
+  expect(await watches(3, 1_000, "deadline-exceeded")).toMatchObject({ opened: 3, end: { phase: "READY" } });
 });

@@ -123,7 +123,8 @@ async function* follow(options: WaitOptions, signal: AbortSignal): AsyncGenerato
     } catch (error) {
       if (signal.aborted) throw OpenShellError.from(signal.reason);
       if (hasCode(error, "not-found")) return;
-      if (!hasCode(error, "unavailable", "aborted", "resource-exhausted")) throw error;
+      // The deadline is that of a new connection: a watch has none.
+      if (!hasCode(error, "unavailable", "aborted", "resource-exhausted", "deadline-exceeded")) throw error;
       lost = error;
     }
     if (answeredAt !== undefined) failures = failuresAfter(failures, now() - answeredAt);
