@@ -43,11 +43,25 @@ describe("the store's schema", () => {
     after.close();
   });
 
-  it("of a newer release is refused with what to do", () => {
+  it("of a newer release that only added to it is used as it is", () => {
     openDatabase(path, [...migrations, addColumn]).close();
-    expect(() => openDatabase(path)).toThrow(
-      `${path} has schema ${migrations.length + 1}, this release knows ${migrations.length}: run the newer release that wrote it`,
-    );
+    const rolledBack = openDatabase(path);
+    expect(rolledBack.prepare("PRAGMA user_version").get()).toEqual({ user_version: migrations.length + 1 });
+    rolledBack.close();
+    // It goes on where it was when the newer release comes back.
+    const upgraded = openDatabase(path, [...migrations, addColumn]);
+    expect(upgraded.prepare("SELECT note FROM workspaces").all()).toEqual([]);
+    upgraded.close();
+  });
+
+  it("of a newer release that this one cannot work with is refused with what to do, also when more was added later", () => {
+    openDatabase(path, [...migrations, { ...addColumn, breaks: true }]).close();
+    const refusal = (found: number) =>
+      `${path} has schema ${found}, this release knows ${migrations.length}: run the newer release that wrote it`;
+    expect(() => openDatabase(path)).toThrow(refusal(migrations.length + 1));
+    const later = { name: "another", sql: "ALTER TABLE workspaces ADD COLUMN more TEXT" };
+    openDatabase(path, [...migrations, { ...addColumn, breaks: true }, later]).close();
+    expect(() => openDatabase(path)).toThrow(refusal(migrations.length + 2));
   });
 
   it("reports a file that cannot be opened in one sentence", () => {

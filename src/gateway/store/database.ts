@@ -4,6 +4,9 @@ import { OpenShellError } from "../../common/errors.ts";
 import { migrations as allMigrations, type Migration } from "./migrations.ts";
 import { skipRevisions } from "./revision.ts";
 
+/** In the table of counters, which every schema has. */
+const oldestReaderName = "oldest_schema_that_reads";
+
 /** The file behind a `sqlite:` URL; `sqlite::memory:` keeps everything in memory. */
 export function pathOfUrl(url: string): string {
   const path = url.startsWith("sqlite:") ? url.slice("sqlite:".length).replace(/^\/\/(?=\/)/, "") : "";
@@ -14,14 +17,15 @@ export function pathOfUrl(url: string): string {
 }
 
 /**
- * Opens the database and brings its schema up to date, one transaction per migration, after a copy of the file beside it.
- * @throws failed-precondition when a newer release wrote the schema; unavailable when the file cannot be opened
+ * Opens the database and brings its schema up to date, one transaction per migration, after a copy of the file beside it. What a newer release
+ * has only added to is used as it is.
+ * @throws failed-precondition when a newer release wrote a schema that this one cannot work with; unavailable when the file cannot be opened
  */
 export function openDatabase(path: string, migrations: readonly Migration[] = allMigrations): DatabaseSync {
   const database = connect(path);
   try {
     const found = schemaVersion(database);
-    if (found > migrations.length) {
+    if (found > migrations.length && migrations.length < oldestReader(database)) {
       throw new OpenShellError(
         "failed-precondition",
         `${path} has schema ${found}, this release knows ${migrations.length}: run the newer release that wrote it, or restore the copy ${backupPath(path, migrations.length)}`,
@@ -60,6 +64,12 @@ function schemaVersion(database: DatabaseSync): number {
   return Number(database.prepare("PRAGMA user_version").get()?.user_version ?? 0);
 }
 
+/** The lowest schema version whose releases can work with the store. A store without a mark is older than marks. */
+function oldestReader(database: DatabaseSync): number {
+  const row = database.prepare("SELECT value FROM counters WHERE name = ?").get(oldestReaderName);
+  return row === undefined ? Number.POSITIVE_INFINITY : Number(row.value);
+}
+
 function copyAside(database: DatabaseSync, path: string, version: number): void {
   if (path === ":memory:") return;
   const copy = backupPath(path, version);
@@ -71,6 +81,10 @@ function apply(database: DatabaseSync, migration: Migration, version: number): v
   database.exec("BEGIN IMMEDIATE");
   try {
     database.exec(migration.sql);
+    const reader = migration.breaks ? version : 1;
+    database
+      .prepare("INSERT INTO counters VALUES (?, ?) ON CONFLICT DO UPDATE SET value = max(value, excluded.value)")
+      .run(oldestReaderName, reader);
     database.exec(`PRAGMA user_version = ${version}`);
     database.exec("COMMIT");
   } catch (cause) {

@@ -1,8 +1,10 @@
-/** One step of the store's schema. Steps only ever add, so that the previous minor still runs after a rollback. */
+/** One step of the store's schema. Within a minor steps only ever add, so that the release before still runs after a rollback. */
 export interface Migration {
   /** What it brings, for the log. */
   readonly name: string;
   readonly sql: string;
+  /** Releases that do not know it cannot work with the store any more. @default false */
+  readonly breaks?: boolean;
 }
 
 /** In order; the number of a migration is its place in this list, counted from 1, and never changes. */
