@@ -113,4 +113,28 @@ describe("a connection", () => {
       message: expect.stringMatching(/^cannot reach .*: the connection was closed; does its endpoint begin with https/),
     });
   });
+
+  it.each([
+    [
+      "certificate is not yet valid",
+      "its certificate is not valid yet; are the clocks of this machine and of the gateway's right?",
+    ],
+    ["unsuitable certificate purpose", "its certificate is not one for a server"],
+    [
+      "something new",
+      "the connection was closed; does its endpoint begin with https:// (TLS) or http:// (none)? (something new)",
+    ],
+  ])("that could not be made says why: %s", async (last, sentence) => {
+    expect(await failed(`No connection established. Last error: Error: ${last}. Resolution note: `)).toMatchObject({
+      message: `cannot reach the gateway "prod" at ${prod}: ${sentence}`,
+    });
+  });
+
+  it.each([
+    "the gateway cannot check bearer tokens now: cannot reach https://login.example.com: connect ECONNREFUSED 10.0.0.9:443",
+    'namespace "openshell-alerts" of workspace "alerts" is still being made',
+    "the supervisor's connection was lost: read ECONNRESET",
+  ])("is none of what an answer of the gateway tells of: %s", async (message) => {
+    expect(await failed(message)).toMatchObject({ code: "unavailable", message });
+  });
 });

@@ -135,7 +135,8 @@ export interface Connection extends Disposable {
 
 /** @param withinMs in which a gateway has to speak before a stream begins, in milliseconds; undefined for no limit */
 export function connect(target: Target, withinMs: number | undefined): Connection {
-  const channel = createChannel(`${target.endpoint.host}:${target.endpoint.port}`, credentialsFor(target));
+  // With its scheme: gRPC takes a host that is called like one of its resolvers for that.
+  const channel = createChannel(`dns:///${target.endpoint.host}:${target.endpoint.port}`, credentialsFor(target));
   const spoken = (signal: AbortSignal | undefined) =>
     whenConnected(channel, withinMs, signal).catch((error: unknown) => {
       throw explained(error, target);
@@ -237,24 +238,38 @@ export function explained(error: unknown, target: Target): unknown {
   }
   if (!hasCode(error, "unavailable")) return error;
   const where = `the gateway "${target.name}" at ${target.endpoint.url}`;
-  const why = connectionFailures.find(({ pattern }) => pattern.test(error.message));
-  if (why === undefined) {
-    if (!connectionLost.test(error.message)) return error;
-    const message = `the connection to ${where} was lost; is the gateway running, and the port forward to it open?`;
-    return new OpenShellError("unavailable", message, { cause: error });
+  if (notConnected.test(error.message)) {
+    const why = connectionFailures.find(({ pattern }) => pattern.test(error.message))?.sentence ?? closedAtOnce(error);
+    return new OpenShellError("unavailable", `cannot reach ${where}: ${why}`, { cause: error });
   }
-  return new OpenShellError("unavailable", `cannot reach ${where}: ${why.sentence}`, { cause: error });
+  if (!connectionLost.test(error.message)) return error;
+  const message = `the connection to ${where} was lost; is the gateway running, and the port forward to it open?`;
+  return new OpenShellError("unavailable", message, { cause: error });
 }
 
-/** Of a connection that was there. */
-const connectionLost = /ECONNRESET|EPIPE|socket hang up|Protocol error|Connection dropped/i;
+/** How grpc-js 1.14 begins to tell of a connection that could not be made; a gateway that answers may speak of others' connections. */
+const notConnected = /^(No connection established|Name resolution failed|Failed to parse DNS address)/;
+
+/** And of one that was there. */
+const connectionLost =
+  /^(Connection dropped|Received RST_STREAM|Call cancelled$|Stream refused|Failed to start HTTP\/2 stream|Write (error|failed)|(read|write) E[A-Z]+|socket hang up|Protocol error)/;
+
+/** A wrong scheme shows in no other words than that. */
+function closedAtOnce({ message }: OpenShellError): string {
+  const last = /Last error: (?:Error: )?(.+?)\.? Resolution note:/s.exec(message)?.[1];
+  const sentence = "the connection was closed; does its endpoint begin with https:// (TLS) or http:// (none)?";
+  return last === undefined ? sentence : `${sentence} (${last})`;
+}
 
 const connectionFailures: readonly { readonly pattern: RegExp; readonly sentence: string }[] = [
   {
     pattern: /ECONNREFUSED/,
     sentence: "connection refused; is the gateway running, and the port forward to it open?",
   },
-  { pattern: /ENOTFOUND|EAI_AGAIN|Name resolution failed/, sentence: "its host name does not resolve" },
+  {
+    pattern: /ENOTFOUND|EAI_AGAIN|Name resolution failed|Failed to parse DNS/,
+    sentence: "its host name does not resolve",
+  },
   {
     pattern: /ETIMEDOUT|EHOSTUNREACH|ENETUNREACH/,
     sentence: "no answer; is the address right, and no firewall between?",
@@ -274,16 +289,16 @@ const connectionFailures: readonly { readonly pattern: RegExp; readonly sentence
     sentence: "its certificate has expired; upgrade the release to renew it",
   },
   {
+    pattern: /not yet valid|CERT_NOT_YET_VALID/,
+    sentence: "its certificate is not valid yet; are the clocks of this machine and of the gateway's right?",
+  },
+  { pattern: /unsuitable certificate purpose/, sentence: "its certificate is not one for a server" },
+  {
     pattern: /certificate required|bad certificate|unknown ca|decrypt error|alert/i,
     sentence: "it refused the stored client certificate; add the gateway again to import a valid one",
   },
   {
     pattern: /wrong version number|WRONG_VERSION|packet length too long/i,
     sentence: "it does not speak TLS; its endpoint begins with http://",
-  },
-  {
-    // The transport's words for a connection that never was; a wrong scheme shows in no other.
-    pattern: /No connection established/i,
-    sentence: "the connection was closed; does its endpoint begin with https:// (TLS) or http:// (none)?",
   },
 ];

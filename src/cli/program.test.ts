@@ -292,6 +292,13 @@ describe("status", () => {
     );
   });
 
+  it.each(["unix", "ipv4"])("takes %s for the host that it is called", async (host) => {
+    const env = { OPENSHELL_GATEWAY_ENDPOINT: `https://${host}:8080` };
+    const { code, stderr } = await openshell("status --request-timeout 3", { env });
+    expect([4, 5]).toContain(code);
+    expect(stderr).toMatch(/host name does not resolve|did not answer in time/);
+  });
+
   it("notices that the gateway speaks no TLS", async () => {
     const { code, stderr } = await openshell("status", {
       env: { OPENSHELL_GATEWAY_ENDPOINT: gateway.endpoint.replace("http:", "https:") },
