@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { referenceOf } from "../../../images/references.ts";
 import type { Live, Pod } from "../../../src/kube/index.ts";
 import type { ClusterFaults } from "../../cluster/faults.ts";
 import { Conformance, type NewSandbox, type Pair, tables } from "../../support/conformance.ts";
@@ -231,6 +232,36 @@ describe("on a node", { skip: !canBreak }, () => {
       await pressure[Symbol.asyncDispose]();
       await inhabitants.bound.until(phase("READY", 150_000));
     }, 600_000);
+
+    it("and whose kubelet makes room for a critical Pod loses them (Preempted): a supervisor is replaced elsewhere, a workload is over and says so", async () => {
+      await using stack = new AsyncDisposableStack();
+      const inhabitants = await inhabited(stack);
+      const allocatable = ["get", "node", joined, "-o", "jsonpath={.status.allocatable.cpu}"];
+      // Placed by hand, as a static Pod is: nobody has asked the scheduler whether it fits.
+      const critical = {
+        apiVersion: "v1",
+        kind: "Pod",
+        metadata: { name: "conformance-critical", namespace: "kube-system" },
+        spec: {
+          nodeName: joined,
+          priorityClassName: "system-node-critical",
+          terminationGracePeriodSeconds: 0,
+          containers: [
+            {
+              name: "whole-node",
+              image: referenceOf("noshell"),
+              imagePullPolicy: "IfNotPresent",
+              resources: { requests: { cpu: await suite.kubectl(allocatable) } },
+            },
+          ],
+        },
+      };
+      stack.use(await suite.applied(critical));
+      expect(said(await inhabitants.bound.until(failed()))).toMatch(/WorkloadReady Preempted: .*for a critical one/);
+      await isReplaced(inhabitants);
+      const { values } = await scrapeGateway(suite.kube, suite.release);
+      expect(values.get('openshell_supervisor_replacements_total{cause="preempted"}')).toBeGreaterThan(0);
+    }, 300_000);
 
     // The last one: the node does not come back.
     it("and that is gone takes its workload with it (NodeLost), whose next start waits for its volume (WaitingForVolume)", async () => {
