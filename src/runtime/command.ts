@@ -55,10 +55,19 @@ function findProgram(program: string, path: string, workdir: string): string {
   for (const directory of path.split(":")) {
     const file = resolve(workdir, directory, program);
     if (isExecutable(file)) return file;
-    if (seen === undefined && statSync(file, { throwIfNoEntry: false })?.isFile() === true) seen = file;
+    if (seen === undefined && isRefused(file)) seen = file;
   }
-  // Something of that name that may not be executed is 126, nothing at all is 127.
+  // Something of that name that may not be executed, or not be looked for, is 126; nothing at all is 127.
   return seen ?? `/nonexistent/${program}`;
+}
+
+/** Whether execve says of what is not executable that it may not be executed, and not that it is not there. */
+function isRefused(file: string): boolean {
+  try {
+    return statSync(file).isFile();
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EACCES";
+  }
 }
 
 function isExecutable(file: string): boolean {

@@ -1,9 +1,10 @@
 import { once } from "node:events";
+import { mkdirSync } from "node:fs";
 import { createServer } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type ExecInputEvent, openTcp, runExec, services } from "../boundary/index.ts";
 import { AsyncQueue } from "../common/async.ts";
-import { RuntimeProcess, type TestSupervisor, typed } from "./_harness.ts";
+import { isRoot, RuntimeProcess, type TestSupervisor, typed } from "./_harness.ts";
 
 let runtime: RuntimeProcess;
 let supervisor: TestSupervisor;
@@ -52,6 +53,7 @@ describe("an exec", () => {
     [["no-such-program"], false, 127],
     [["no-such-program"], true, 127],
     [["/no/such/program"], true, 127],
+    [["x".repeat(300)], true, 127],
     [["/etc/passwd"], false, 126],
     [["/etc/passwd"], true, 126],
     [["/etc"], true, 126],
@@ -160,6 +162,20 @@ describe("an exec", () => {
   it("inherits no descriptor of the runtime", async () => {
     const { stdout } = await supervisor.exec(["ls", "/proc/self/fd"], { noLoginShell: true });
     expect(stdout.trim().split("\n").length).toBe(4);
+  });
+});
+
+describe.skipIf(!isRoot)("an exec by a user who may not search a directory of its path", () => {
+  it("finds its program in the next one; what is in none may be in that one", async () => {
+    await using runtime = await RuntimeProcess.start({ uid: 10_001, environment: { PATH: "/usr/bin:/bin" } });
+    await using supervisor = await runtime.supervisor();
+    await supervisor.connect();
+    const closed = `${runtime.directory}/closed`;
+    mkdirSync(closed, { mode: 0o700 });
+    const options = { environment: { PATH: `${closed}/bin:/usr/bin:/bin` }, noLoginShell: true };
+    expect(await supervisor.exec(["echo", "hi"], options)).toMatchObject({ stdout: "hi\n", code: 0 });
+    const absent = { code: 126, stderr: "no-such-program: Permission denied\n" };
+    expect(await supervisor.exec(["no-such-program"], options)).toMatchObject(absent);
   });
 });
 
