@@ -14,9 +14,10 @@ export const exitCodeTable = [
   [
     "execFailed",
     125,
-    "`sandbox exec`, and `sandbox create` when it waits for the end of its command: the command was not run, or its exit is unknown; every other code is the command's own",
+    "`sandbox exec`, and `sandbox create` when it waits for the end of its command: the command was not run, or its exit is unknown; every other code but 130 and 141 is the command's own",
   ],
   ["interrupted", 130, "interrupted: SIGINT, SIGTERM or SIGHUP"],
+  ["unread", 141, "whoever read standard output is gone"],
 ] as const;
 
 type Exit = (typeof exitCodeTable)[number];

@@ -1,5 +1,7 @@
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
+import { closeSync, existsSync, openSync } from "node:fs";
+import type { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -19,11 +21,11 @@ afterEach(async () => {
 });
 
 /** The command line as a process of its own, at the test gateway. */
-function openshell(line: string) {
+function openshell(line: string, output: ("pipe" | number)[] = ["pipe", "pipe"]) {
   const started = spawn(process.execPath, [main, ...line.split(" ")], {
     env: { HOME: "/nonexistent", OPENSHELL_GATEWAY_ENDPOINT: gateway.endpoint },
-    stdio: ["ignore", "pipe", "pipe"],
-  });
+    stdio: ["ignore", ...output],
+  }) as ChildProcessByStdio<null, Readable, Readable>;
   child = started;
   return started;
 }
@@ -68,5 +70,88 @@ describe("the process", () => {
     await once(running.stderr, "data");
     running.stderr.destroy();
     expect(await exit).toEqual([42, null]);
+  });
+
+  describe.skipIf(!existsSync("/dev/full"))("on a full disk", () => {
+    let full: number;
+    beforeEach(() => {
+      full = openSync("/dev/full", "w");
+    });
+    afterEach(() => closeSync(full));
+
+    it.each([
+      ["sandbox list", 1],
+      ["--help", 1],
+      ["sandbox exec box -- ls", 125],
+    ])('says of "%s" in one sentence that its output is lost, and ends with code %i', async (line, code) => {
+      await gateway.start();
+      const running = openshell(line, [full, "pipe"]);
+      const exit = once(running, "exit");
+      expect((await text(running.stderr)).split("\n").filter((said) => said !== "warned")).toEqual([
+        expect.stringMatching(/^(warned)?openshell: standard output cannot be written: ENOSPC/),
+        "",
+      ]);
+      expect(await exit).toEqual([code, null]);
+    });
+
+    it("does what it was told, though nothing can be said of it", async () => {
+      gateway.script = [["PROVISIONING", "Pulling: image"], ["READY"], ["COMPLETED"]];
+      await gateway.start();
+      const running = openshell("sandbox create --no-keep -- true", ["pipe", full]);
+      expect(await once(running, "exit")).toEqual([0, null]);
+      expect(gateway.sandboxes.size).toBe(0);
+    });
+  });
+
+  it("deletes every sandbox it was told to, though the reader of what it says leaves", async () => {
+    await gateway.start();
+    for (const name of ["a", "b", "c"]) gateway.put(name, "READY");
+    const running = openshell("sandbox delete a b c");
+    const exit = once(running, "exit");
+    running.stdout.destroy();
+    expect(await exit).toEqual([141, null]);
+    expect(gateway.sandboxes.size).toBe(0);
+  });
+
+  it("ends what it runs when the reader of what it says has left", async () => {
+    const ended = Promise.withResolvers<void>();
+    gateway.override = {
+      async *execSandboxInteractive(_requests, { signal }) {
+        signal.addEventListener("abort", () => ended.resolve());
+        while (!signal.aborted) {
+          yield { payload: { case: "stdout", value: { data: Buffer.alloc(65_536, "y\n") } } };
+        }
+      },
+    };
+    await gateway.start();
+    const running = openshell("sandbox exec box -- yes");
+    const exit = once(running, "exit");
+    await once(running.stdout, "data");
+    running.stdout.destroy();
+    expect(await exit).toEqual([141, null]);
+    await ended.promise;
+  });
+
+  it("ends at the first SIGTERM, though the reader of what it says has stalled", async () => {
+    let sent = 0;
+    gateway.override = {
+      async *execSandboxInteractive() {
+        for (; ; sent += 1) {
+          yield { payload: { case: "stdout", value: { data: Buffer.alloc(65_536, "y\n") } } };
+        }
+      },
+    };
+    await gateway.start();
+    const running = openshell("sandbox exec box -- yes");
+    const exit = once(running, "exit");
+    let before = 0;
+    const isStalled = () => {
+      const isSame = sent > 8 && sent === before;
+      before = sent;
+      return isSame;
+    };
+    await expect.poll(isStalled, { interval: 200 }).toBe(true);
+    running.kill("SIGTERM");
+    expect(await exit).toEqual([130, null]);
   });
 });

@@ -1,4 +1,6 @@
 import packageJson from "../../package.json" with { type: "json" };
+import { OpenShellError } from "../common/errors.ts";
+import { exitCodes } from "./exit-codes.ts";
 import { run } from "./program.ts";
 
 // gRPC's library names an IP address as TLS server name, which Node.js remarks on; standard error belongs to the command.
@@ -11,17 +13,17 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) {
 }
 // When a terminal closes, the shell sends one and the kernel another.
 process.on("SIGHUP", () => interrupted.abort());
-// `openshell … | head`: the reader has seen enough.
+let unread = false;
 process.stdout.on("error", (error: NodeJS.ErrnoException) => {
   // The terminal was closed: SIGHUP says so, too.
   if (error.code === "EIO") return;
-  if (error.code !== "EPIPE") throw error;
-  process.exit(128 + 13);
+  // `openshell … | head`: the reader has seen enough.
+  unread ||= error.code === "EPIPE";
+  const message = `standard output cannot be written: ${error.message}`;
+  interrupted.abort(unread ? undefined : new OpenShellError("resource-exhausted", message, { cause: error }));
 });
-// `openshell … 2> >(head -1)`, or a terminal that was closed: what is said there is commentary, and the command goes on without it.
-process.stderr.on("error", (error: NodeJS.ErrnoException) => {
-  if (error.code !== "EPIPE" && error.code !== "EIO") throw error;
-});
+// What is said there is commentary, and the command goes on without it: a reader that left, a terminal that was closed, a full disk.
+process.stderr.on("error", () => {});
 
 const code = await run(
   process.argv.slice(2),
@@ -35,4 +37,4 @@ const code = await run(
   packageJson.version,
 );
 // Standard input may still be open for reading: nothing waits for it any more.
-process.stdout.write("", () => process.exit(code));
+process.exit(unread ? exitCodes.unread : code);

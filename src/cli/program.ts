@@ -18,7 +18,7 @@ import { showStatus } from "./commands/status.ts";
 import { CommandContext, type GlobalOptions } from "./context.ts";
 import { exitCodeOf, exitCodes } from "./exit-codes.ts";
 import { restartPolicies } from "./spec.ts";
-import { coloursFor, oneLine, printable, type Terminal } from "./terminal.ts";
+import { coloursFor, flushed, oneLine, printable, type Terminal } from "./terminal.ts";
 
 /**
  * Runs one command line and says what went wrong in one line on standard error.
@@ -30,23 +30,31 @@ export async function run(argv: readonly string[], terminal: Terminal, version: 
   const outcome = { code: exitCodes.ok as number };
   const program = createProgram(terminal, version, command, outcome);
   const lends = lendsExitCode(wordsOf(program, own), own, command);
-  try {
-    if (own.length === 0) return usage(program);
-    await program.parseAsync([...own], { from: "user" });
-    return outcome.code;
-  } catch (error) {
-    if (error instanceof CommanderError) {
-      if (error.exitCode === 0) return exitCodes.ok;
-      if (error.code === "commander.help") return exitCodes.usage;
-      complain(terminal, error.message.replace(/^error: /, "").replace(/\n\((.*)\)$/, " ($1)"));
-      return lends ? exitCodes.execFailed : exitCodes.usage;
-    }
-    if (terminal.signal.aborted) return exitCodes.interrupted;
+  const fail = (error: unknown) => {
     const known = OpenShellError.from(error);
     complain(terminal, sentenceOf(known));
     if (program.opts<GlobalOptions>().verbose) terminal.stderr.write(`${traceOf(error)}\n`);
     return lends ? exitCodes.execFailed : exitCodeOf(known);
-  }
+  };
+  const go = async () => {
+    try {
+      if (own.length === 0) return usage(program);
+      await program.parseAsync([...own], { from: "user" });
+      return outcome.code;
+    } catch (error) {
+      if (error instanceof CommanderError) {
+        if (error.exitCode === 0) return exitCodes.ok;
+        if (error.code === "commander.help") return exitCodes.usage;
+        complain(terminal, error.message.replace(/^error: /, "").replace(/\n\((.*)\)$/, " ($1)"));
+        return lends ? exitCodes.execFailed : exitCodes.usage;
+      }
+      return terminal.signal.aborted ? exitCodes.interrupted : fail(error);
+    }
+  };
+  const code = await go();
+  await flushed(terminal);
+  const { reason } = terminal.signal;
+  return reason instanceof OpenShellError ? fail(reason) : code;
 }
 
 /** What is no option, and no value of an option that stands before commands too. */

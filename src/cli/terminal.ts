@@ -7,20 +7,38 @@ export interface Terminal {
   readonly stdout: Writable & { isTTY?: boolean; columns?: number; rows?: number };
   readonly stderr: Writable & { isTTY?: boolean; columns?: number };
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Aborts on SIGINT, SIGTERM and SIGHUP. */
+  /** Aborts on SIGINT, SIGTERM and SIGHUP, and when standard output cannot be written; an OpenShellError as its reason is to be told. */
   readonly signal: AbortSignal;
 }
 
-/** Writes and waits until the reader has room, or is gone, which is for whoever listens to the stream's errors. */
-export async function write(stream: Writable, data: string | Uint8Array): Promise<void> {
-  if (stream.write(data) || stream.destroyed) return;
+/**
+ * Writes and waits until the reader has room, or is gone, which is for whoever listens to the stream's errors.
+ * @param signal ends the wait for a reader that stalls
+ */
+export async function write(stream: Writable, data: string | Uint8Array, signal?: AbortSignal): Promise<void> {
+  if (stream.write(data) || stream.destroyed || signal?.aborted) return;
   await new Promise<void>((resolve) => {
     const events = ["drain", "error", "close"] as const;
     const done = () => {
       for (const event of events) stream.off(event, done);
+      signal?.removeEventListener("abort", done);
       resolve();
     };
     for (const event of events) stream.on(event, done);
+    signal?.addEventListener("abort", done);
+  });
+}
+
+/** In milliseconds: what a reader that stalls gets after an interrupt. */
+const lastWordMs = 200;
+
+/** Resolves when all that was written to standard output is on its way, or cannot be; a reader that stalls is not waited for at an interrupt. */
+export async function flushed({ stdout, signal }: Terminal): Promise<void> {
+  await new Promise<void>((resolve) => {
+    const giveUp = () => setTimeout(resolve, lastWordMs);
+    if (signal.aborted) giveUp();
+    else signal.addEventListener("abort", giveUp, { once: true });
+    stdout.write("", () => resolve());
   });
 }
 

@@ -113,8 +113,8 @@ async function exitCodeIn(events: AsyncIterable<openshell.ExecSandboxEvent>, ter
   let code: number | undefined;
   try {
     for await (const { payload } of events) {
-      if (payload.case === "stdout") await write(terminal.stdout, payload.value.data);
-      else if (payload.case === "stderr") await write(terminal.stderr, payload.value.data);
+      if (payload.case === "stdout") await write(terminal.stdout, payload.value.data, terminal.signal);
+      else if (payload.case === "stderr") await write(terminal.stderr, payload.value.data, terminal.signal);
       else if (payload.case === "exit") code = payload.value.exitCode;
     }
   } catch (error) {

@@ -191,13 +191,19 @@ export async function deleteSandboxes(
   // What somebody else deleted since it was listed is gone, as was asked.
   const ignoreMissing = options.all === true || options.ignoreMissing === true;
   const failures: OpenShellError[] = [];
-  for (const name of wanted) {
-    try {
-      await deleteOne(context, connection, name, { ...options, ignoreMissing, timeoutMs });
-    } catch (error) {
-      if (wanted.length === 1 || context.terminal.signal.aborted) throw error;
-      failures.push(OpenShellError.from(error));
+  const done: string[] = [];
+  try {
+    for (const name of wanted) {
+      try {
+        done.push(await deleteOne(context, connection, name, { ...options, ignoreMissing, timeoutMs }));
+      } catch (error) {
+        if (wanted.length === 1 || context.terminal.signal.aborted) throw error;
+        failures.push(OpenShellError.from(error));
+      }
     }
+  } finally {
+    // A reader that has seen enough of it, as `head` has, ends the command: after the work.
+    await write(context.terminal.stdout, done.join(""));
   }
   const [first] = failures;
   if (first !== undefined) {
@@ -206,12 +212,13 @@ export async function deleteSandboxes(
   }
 }
 
+/** @returns the line that tells of it */
 async function deleteOne(
   context: CommandContext,
   connection: Connection,
   name: string,
   options: DeleteOptions & { readonly timeoutMs: number | undefined },
-) {
+): Promise<string> {
   const { outcome, sandboxId } = await connection.client.deleteSandbox(
     { workspaceScope: context.workspaceScope, name, allowMissing: options.ignoreMissing ?? false },
     context.call,
@@ -222,7 +229,7 @@ async function deleteOne(
   const accepted = outcome === openshell.DeletionOutcome.ACCEPTED && !options.wait;
   const absent = outcome === openshell.DeletionOutcome.ALREADY_ABSENT;
   const what = absent ? "was not there" : accepted ? "is being deleted" : "deleted";
-  await write(context.terminal.stdout, `Sandbox ${oneLine(name)} ${what}.\n`);
+  return `Sandbox ${oneLine(name)} ${what}.\n`;
 }
 
 async function fetchSandbox(context: CommandContext, { client }: Connection, name: string): Promise<SandboxData> {
