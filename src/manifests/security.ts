@@ -30,7 +30,7 @@ export function containerSecurityContext(
   };
 }
 
-/** Variables by which somebody could make our Node load their code. An image's own values are emptied by the Pod spec. */
+/** Variables by which somebody could make our Node load their code, or write what it does where the agent reads. An image's own values are emptied by the Pod spec. */
 export const emptiedVariables = [
   "NODE_OPTIONS",
   "NODE_PATH",
@@ -40,6 +40,11 @@ export const emptiedVariables = [
   "LD_LIBRARY_PATH",
   "LD_AUDIT",
   "OPENSSL_CONF",
+  "OPENSSL_MODULES",
+  "NODE_COMPILE_CACHE",
+  "NODE_V8_COVERAGE",
+  "NODE_DEBUG",
+  "NODE_DEBUG_NATIVE",
 ] as const;
 
 export function emptiedEnvironment(): Record<string, string> {

@@ -11,6 +11,11 @@ const emptied = new Set([
   "LD_LIBRARY_PATH",
   "LD_AUDIT",
   "OPENSSL_CONF",
+  "OPENSSL_MODULES",
+  "NODE_COMPILE_CACHE",
+  "NODE_V8_COVERAGE",
+  "NODE_DEBUG",
+  "NODE_DEBUG_NATIVE",
 ]);
 
 const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
