@@ -25,6 +25,7 @@ const maxPipeBytes = 1024 * 1024;
 export class Descriptor {
   readonly #native: Native;
   readonly #fd: number;
+  #held: number;
   #watch: object | undefined;
   #reader: (() => void) | undefined;
   #writer: (() => void) | undefined;
@@ -33,9 +34,14 @@ export class Descriptor {
   /** What may still be read of a process that is gone. */
   #left = maxPipeBytes;
 
-  constructor(native: Native, fd: number) {
+  /**
+   * @param held the other side of a terminal, kept open until `finish`: while no process has it open, as between two redirections of a shell,
+   * reading would say that the terminal was hung up. @default none
+   */
+  constructor(native: Native, fd: number, held = -1) {
     this.#native = native;
     this.#fd = fd;
+    this.#held = held;
   }
 
   /**
@@ -113,6 +119,7 @@ export class Descriptor {
   /** The process is gone: what is already in the buffer is still read, but nobody is waited for, and no other writer is followed. */
   finish(): void {
     this.#finishing = true;
+    this.#letGo();
     this.#wakeReader();
   }
 
@@ -125,8 +132,14 @@ export class Descriptor {
     this.#closed = true;
     if (this.#watch !== undefined) this.#native.unwatch(this.#watch);
     this.#native.close(this.#fd);
+    this.#letGo();
     this.#wakeReader();
     this.#wakeWriter();
+  }
+
+  #letGo(): void {
+    if (this.#held >= 0) this.#native.close(this.#held);
+    this.#held = -1;
   }
 
   #arm(): void {

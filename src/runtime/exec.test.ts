@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync } from "node:fs";
 import { createServer } from "node:net";
@@ -159,6 +160,12 @@ describe("an exec", () => {
     expect(stdout).toMatch(/SigBlk:\s+0+\nSigIgn:\s+0+\n/);
   });
 
+  it("may have as many descriptors as any program at its start, and more when it asks for them", async () => {
+    const hard = execFileSync("sh", ["-c", "ulimit -Hn"], { encoding: "utf8" });
+    const soft = Math.min(1_024, Number.parseInt(hard, 10) || 1_024);
+    expect((await supervisor.exec(["sh", "-c", "ulimit -Sn; ulimit -Hn"])).stdout).toBe(`${soft}\n${hard}`);
+  });
+
   it("inherits no descriptor of the runtime", async () => {
     const { stdout } = await supervisor.exec(["ls", "/proc/self/fd"], { noLoginShell: true });
     expect(stdout.trim().split("\n").length).toBe(4);
@@ -208,6 +215,16 @@ describe("an exec with a terminal", () => {
     input.end();
     expect(text).toContain("50 132");
     expect(code).toBe(128 + 2);
+  });
+
+  it("loses nothing that is written after no process had the terminal open for a while", async () => {
+    const away = "exec < /dev/null > /dev/null 2>&1; sleep 0.3; exec > /dev/tty 2>&1";
+    const result = await supervisor.exec(["sh", "-c", `echo one; ${away}; head -c 100000 /dev/zero | tr '\\0' x`], {
+      tty: true,
+      timeoutMs: 10_000,
+    });
+    expect(result.code).toBe(0);
+    expect(result.stdout).toBe(`one\r\n${"x".repeat(100_000)}`);
   });
 
   it("ends its input with the end of what is typed", async () => {

@@ -7,7 +7,7 @@ import { boundary, statusNumber } from "../wire/index.ts";
 import { resolveCommand } from "./command.ts";
 import type { Descriptor } from "./descriptor.ts";
 import type { Environment } from "./environment.ts";
-import { type Child, isNotStarted, type Processes } from "./processes.ts";
+import { type Child, isNotStarted, type NotStarted, type Processes } from "./processes.ts";
 
 export interface ExecOptions {
   readonly processes: Pick<Processes, "spawn" | "signalSession" | "tryList">;
@@ -80,12 +80,13 @@ async function run(
     columns: start.columns,
     rows: start.rows,
   });
-  if (isNotStarted(child)) {
-    await send({ case: "stderr", value: new TextEncoder().encode(`${child.message}\n`) });
-    await send({ case: "exit", value: { exitCode: child.exitCode } });
-    return;
-  }
-  await attend(child, start, inputs, output, options);
+  if (isNotStarted(child)) await refuse(child, send);
+  else await attend(child, start, inputs, output, options);
+}
+
+async function refuse({ message, exitCode }: NotStarted, send: Output["send"]): Promise<void> {
+  await send({ case: "stderr", value: new TextEncoder().encode(`${message}\n`) });
+  await send({ case: "exit", value: { exitCode } });
 }
 
 /** From the start of a child to its exit message. */
@@ -111,6 +112,11 @@ async function attend(
   const copies = [copy(child.stdout, "stdout", channel), copy(child.stderr, "stderr", channel)];
   void feed(child, start.tty, inputs);
   try {
+    const failure = await child.started;
+    if (failure !== undefined) {
+      await refuse(failure, send);
+      return;
+    }
     const code = await child.exited;
     clearTimeout(timer);
     // Its pid may be another's soon, and what it left in the background was left with its consent.

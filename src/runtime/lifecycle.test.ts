@@ -189,6 +189,17 @@ describe("the main process", () => {
     expect(await runtime.exited).toBe(5);
   });
 
+  it("with a terminal may send its output elsewhere, as what runs in the background does", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using supervisor = await runtime.supervisor();
+    await supervisor.connect();
+    const command = ["sh", "-c", "echo up; exec < /dev/null > log 2>&1; sleep 0.3; echo done; exit 5"];
+    supervisor.launch({ command, tty: true });
+    expect(await mainIs(supervisor, Main.EXITED)).toMatchObject({ exitCode: 5 });
+    expect(readFileSync(`${runtime.home}/log`, "utf8")).toBe("done\n");
+    expect(runtime.log).toContain("up");
+  });
+
   it("is restarted by its policy inside the generation", async () => {
     await using runtime = await RuntimeProcess.start();
     await using supervisor = await runtime.supervisor();

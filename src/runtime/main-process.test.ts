@@ -8,14 +8,15 @@ import type { Child, NotStarted } from "./processes.ts";
 const { MainProcessStatus_State: State, RestartPolicy } = boundary;
 const log = createLogger({ name: "test", level: "error" });
 
-/** Programs that end when the test says so. */
-function harness(first?: NotStarted) {
+/** Programs that end when the test says so, and start with `begun`. */
+function harness(first?: NotStarted, begun: Child["started"] = Promise.resolve(undefined)) {
   const runs: ((code: number) => void)[] = [];
   const start = (): Child | NotStarted => {
     if (first !== undefined) return first;
     const { promise, resolve } = Promise.withResolvers<number>();
     runs.push(resolve);
-    return { pid: runs.length, stdin: undefined, stdout: undefined, stderr: undefined, exited: promise };
+    const streams = { stdin: undefined, stdout: undefined, stderr: undefined };
+    return { pid: runs.length, ...streams, started: begun, exited: promise };
   };
   const main = new MainProcess({ start, log, random: () => 1 });
   const end = async (code: number) => {
@@ -37,6 +38,21 @@ describe("the main process", () => {
     vi.useRealTimers();
   });
 
+  it("has not started before its program runs, however long the disk needs for that", async () => {
+    const { promise, resolve } = Promise.withResolvers<undefined>();
+    const { main, runs } = harness(undefined, promise);
+    main.launch(launch(RestartPolicy.NEVER));
+    main.allow(true);
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(runs).toHaveLength(1);
+    expect(main.status.state).toBe(State.WAITING);
+    main.allow(true);
+    resolve(undefined);
+    await vi.advanceTimersByTimeAsync(0);
+    expect(runs).toHaveLength(1);
+    expect(main.status.state).toBe(State.RUNNING);
+  });
+
   it("waits until it is allowed, starts once, and keeps its exit code", async () => {
     const { main, runs, end } = harness();
     main.launch(launch(RestartPolicy.NEVER));
@@ -45,6 +61,7 @@ describe("the main process", () => {
     main.launch(launch(RestartPolicy.ALWAYS));
     main.allow(true);
     expect(runs).toHaveLength(1);
+    await vi.advanceTimersByTimeAsync(0);
     expect(main.status.state).toBe(State.RUNNING);
     await end(3);
     expect(main.status).toMatchObject({ state: State.EXITED, exitCode: 3 });
@@ -105,10 +122,12 @@ describe("the main process", () => {
     expect(runs).toHaveLength(2);
   });
 
-  it("that cannot be started says why", () => {
-    const { main } = harness({ notStarted: true, exitCode: 127, message: "agent: No such file or directory" });
+  it.each(["at once", "later"])("that cannot be started says why, %s", async (when) => {
+    const reason: NotStarted = { notStarted: true, exitCode: 127, message: "agent: No such file or directory" };
+    const { main } = when === "at once" ? harness(reason) : harness(undefined, Promise.resolve(reason));
     main.allow(true);
     main.launch(launch(RestartPolicy.NEVER));
+    await vi.advanceTimersByTimeAsync(0);
     expect(main.status).toMatchObject({
       state: State.FAILED_TO_START,
       exitCode: 127,

@@ -3,7 +3,7 @@ import { backoffMs } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { boundary } from "../wire/index.ts";
-import type { Child, NotStarted } from "./processes.ts";
+import { type Child, isNotStarted, type NotStarted } from "./processes.ts";
 
 const { MainProcessStatus_State: State, RestartPolicy } = boundary;
 
@@ -99,20 +99,30 @@ export class MainProcess {
     if (launch === undefined || !this.#due || !this.#allowed || this.#stopped) return;
     this.#due = false;
     const { restartCount } = this.#status;
-    const started = this.#start(launch);
-    if ("notStarted" in started) {
-      this.#options.log.warn({ reason: started.message }, "the main process could not be started");
-      this.#after(started.exitCode, { state: State.FAILED_TO_START, restartCount, message: started.message });
+    const child = this.#start(launch);
+    if (isNotStarted(child)) this.#refused(child, restartCount);
+    else void this.#attend(child, restartCount);
+  }
+
+  async #attend(child: Child, restartCount: number): Promise<void> {
+    this.#child = child;
+    const failure = await child.started;
+    if (failure !== undefined) {
+      this.#child = undefined;
+      this.#refused(failure, restartCount);
       return;
     }
-    this.#child = started;
     const startedAt = this.#now();
     this.#set({ state: State.RUNNING, restartCount, startedAt });
-    void started.exited.then((code) => {
-      this.#child = undefined;
-      if (this.#now() - startedAt >= healthyMs) this.#failures = 0;
-      this.#after(code, { state: State.EXITED, restartCount, startedAt });
-    });
+    const code = await child.exited;
+    this.#child = undefined;
+    if (this.#now() - startedAt >= healthyMs) this.#failures = 0;
+    this.#after(code, { state: State.EXITED, restartCount, startedAt });
+  }
+
+  #refused({ exitCode, message }: NotStarted, restartCount: number): void {
+    this.#options.log.warn({ reason: message }, "the main process could not be started");
+    this.#after(exitCode, { state: State.FAILED_TO_START, restartCount, message });
   }
 
   #start(launch: boundary.Launch): Child | NotStarted {

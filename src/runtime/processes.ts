@@ -14,14 +14,16 @@ export interface SpawnOptions {
   readonly rows?: number;
 }
 
-/** A running child: leader of its own session and process group. */
+/** A child: leader of its own session and process group once its program runs. */
 export interface Child {
   readonly pid: number;
+  /** Resolves when its program runs, which takes as long as the disk needs for it; with the reason where it does not start. */
+  readonly started: Promise<NotStarted | undefined>;
   readonly stdin: Descriptor | undefined;
   /** Output of the terminal, or standard output. */
   readonly stdout: Descriptor | undefined;
   readonly stderr: Descriptor | undefined;
-  /** Resolves with the exit code, 128 + n for signal n. */
+  /** Resolves with the exit code, 128 + n for signal n; of a program that did not start it says nothing. */
   readonly exited: Promise<number>;
 }
 
@@ -45,17 +47,29 @@ export class Processes {
     process.on("SIGCHLD", this.#reap);
   }
 
+  /** Begins a child; a reason instead where there can be none, for want of memory, descriptors or pids. */
   spawn(options: SpawnOptions): Child | NotStarted {
     const { file, workdir, columns = 80, rows = 24 } = options;
     const environment = Object.entries(options.environment).map(([name, value]) => `${name}=${value}`);
     const mode = stdioModes[options.stdio];
-    const result = this.#native.spawn(file, options.argv, environment, workdir, mode, columns || 80, rows || 24);
-    if (result.error !== 0) return explain(options, -result.error, result.stage);
+    const { promise: started, resolve: done } = Promise.withResolvers<NotStarted | undefined>();
+    const result = this.#native.spawn(
+      file,
+      options.argv,
+      environment,
+      workdir,
+      mode,
+      columns || 80,
+      rows || 24,
+      (error, stage) => done(error === 0 ? undefined : explain(options, -error, stage)),
+    );
+    if (result.error !== 0) return explain(options, -result.error, 1);
     const exited = new Promise<number>((resolve) => this.#waiting.set(result.pid, resolve));
-    const open = (fd: number) => (fd < 0 ? undefined : new Descriptor(this.#native, fd));
-    const stdout = open(result.stdout);
+    const open = (fd: number, held = -1) => (fd < 0 ? undefined : new Descriptor(this.#native, fd, held));
+    const stdout = open(result.stdout, result.terminal);
     return {
       pid: result.pid,
+      started,
       stdin: options.stdio === "terminal" ? stdout : open(result.stdin),
       stdout,
       stderr: open(result.stderr),
@@ -93,7 +107,8 @@ export class Processes {
 
   /** Signals a child's process group and whatever else stayed in its session; true when there was somebody. */
   signalSession(leader: number, signal: NodeJS.Signals): boolean {
-    let reached = this.signal(-leader, signal);
+    // One that is only beginning has no group yet.
+    let reached = this.signal(-leader, signal) || (this.#waiting.has(leader) && this.signal(leader, signal));
     for (const one of this.tryList() ?? []) {
       if (one.session === leader && one.group !== leader) reached = this.signal(one.pid, signal) || reached;
     }

@@ -12,7 +12,7 @@ import { type FenceState, permits, probing } from "./fence.ts";
 import { Freezer } from "./freezer.ts";
 import type { Identity } from "./identity.ts";
 import { MainProcess } from "./main-process.ts";
-import type { Child, NotStarted, Processes } from "./processes.ts";
+import { type Child, isNotStarted, type NotStarted, type Processes } from "./processes.ts";
 import { claim, disconnect, mayOpenChannel, type SessionState, terminate, waiting } from "./session.ts";
 import { fenceStatus, mainProcessStatus, type RuntimeFrame, treeStatus } from "./status-frames.ts";
 
@@ -294,7 +294,7 @@ export class Runtime {
       { ...this.environment, ...terminal },
     );
     const started = processes.spawn({ ...command, stdio: launch.tty ? "terminal" : "log" });
-    if (!("notStarted" in started) && started.stdout !== undefined) void showTerminal(started);
+    if (!isNotStarted(started) && started.stdout !== undefined) void showTerminal(started);
     return started;
   }
 

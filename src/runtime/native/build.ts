@@ -15,7 +15,7 @@ import { OpenShellError } from "../../common/errors.ts";
 const here = dirname(fileURLToPath(import.meta.url));
 const source = join(here, "native.c");
 const flags = [
-  ...["-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-s"],
+  ...["-std=gnu11", "-O2", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-s"],
   // Every symbol is bound at load: a child that shares our memory must not bind one while we do.
   "-Wl,-z,now",
 ];

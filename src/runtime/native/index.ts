@@ -7,26 +7,30 @@ import { OpenShellError } from "../../common/errors.ts";
 export const stdioModes = {
   /** Three pipes. */
   pipes: 0,
-  /** One pseudo-terminal, controlling terminal of the child; `stdout` is our end. */
+  /** One pseudo-terminal, controlling terminal of the child; `stdout` is our end, and `terminal` the other. */
   terminal: 1,
   /** Nothing to read; output goes where ours goes. */
   log: 2,
 } as const;
 
 export interface SpawnResult {
-  /** 0, or -errno. */
+  /** 0 when there is a child, or -errno. */
   readonly error: number;
-  /** What failed: 1 preparation, 2 chdir, 3 execve. */
-  readonly stage: number;
   readonly pid: number;
   /** Our ends, non-blocking; -1 where there is none. */
   readonly stdin: number;
   readonly stdout: number;
   readonly stderr: number;
+  /** The child's end of its terminal, for who reads to hold open; -1 where there is none. */
+  readonly terminal: number;
 }
 
 /** native.c. Numbers are counts, or -errno when negative. */
 export interface Native {
+  /**
+   * @param done called once if there is a child: with 0 when its program runs or it was ended before, else with -errno and what failed:
+   * 1 preparation, 2 chdir, 3 execve
+   */
   spawn(
     file: string,
     argv: readonly string[],
@@ -35,6 +39,7 @@ export interface Native {
     mode: number,
     columns: number,
     rows: number,
+    done: (error: number, stage: number) => void,
   ): SpawnResult;
   /** Flat triples: pid, exit code, signal. */
   reap(): number[];

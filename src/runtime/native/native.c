@@ -11,19 +11,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <node_api.h>
-#include <poll.h>
+#include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <termios.h>
-#include <time.h>
 #include <unistd.h>
 
 /* The part of libuv's stable 1.x interface that is used here; Node exports it, but no npm package carries its headers. */
@@ -50,7 +50,7 @@ enum stdio_mode { STDIO_PIPES = 0, STDIO_TERMINAL = 1, STDIO_LOG = 2 };
 
 struct plan {
   const char *file;
-  const char *cwd;
+  const char *cwd; /* empty: ours */
   char *const *argv;
   char *const *envp;
   int stdin_fd, stdout_fd, stderr_fd; /* the child's ends; -1: leave as inherited */
@@ -67,11 +67,29 @@ static void fail_child(const struct plan *plan, int stage) {
   _exit(127);
 }
 
-static void keep_from_exec(int first) {
+static void close_range_of(unsigned first, unsigned last) {
+  if (first > last) return;
 #ifdef SYS_close_range
-  if (syscall(SYS_close_range, first, ~0U, 4u /* CLOSE_RANGE_CLOEXEC */) == 0) return;
+  if (syscall(SYS_close_range, first, last, 0) == 0) return;
 #endif
-  for (int fd = first; fd < 65536; fd += 1) fcntl(fd, F_SETFD, FD_CLOEXEC);
+  for (unsigned fd = first; fd <= last && fd < 65536; fd += 1) close((int)fd);
+}
+
+/* At once, and not by exec: as long as its program takes to come from the disk, a copy here keeps the pipes of other children open. */
+static void close_all_but(int report_fd) {
+  close_range_of(3, (unsigned)report_fd - 1);
+  close_range_of((unsigned)report_fd + 1, ~0U);
+}
+
+/* Node raises its own soft limit to the hard one. Programs that walk all their descriptors, or select(2) on them, count on the number that
+   container engines and service managers give; who needs more raises it. */
+enum { SOFT_DESCRIPTORS = 1024 };
+
+static void lower_descriptor_limit(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur <= SOFT_DESCRIPTORS) return;
+  limit.rlim_cur = SOFT_DESCRIPTORS;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 __attribute__((noinline, noreturn)) static void run_child(const struct plan *plan) {
@@ -85,9 +103,10 @@ __attribute__((noinline, noreturn)) static void run_child(const struct plan *pla
   if (plan->stdin_fd >= 0 && dup2(plan->stdin_fd, 0) < 0) fail_child(plan, 1);
   if (plan->stdout_fd >= 0 && dup2(plan->stdout_fd, 1) < 0) fail_child(plan, 1);
   if (plan->stderr_fd >= 0 && dup2(plan->stderr_fd, 2) < 0) fail_child(plan, 1);
-  keep_from_exec(3);
+  close_all_but(plan->report_fd);
+  lower_descriptor_limit();
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) fail_child(plan, 1);
-  if (plan->cwd != NULL && chdir(plan->cwd) < 0) fail_child(plan, 2);
+  if (plan->cwd[0] != '\0' && chdir(plan->cwd) < 0) fail_child(plan, 2);
 
   sigset_t none;
   sigemptyset(&none);
@@ -99,49 +118,61 @@ __attribute__((noinline, noreturn)) static void run_child(const struct plan *pla
 
 static int enter_child(void *plan) { run_child(plan); }
 
-/* It only makes system calls. */
-enum { CHILD_STACK = 64 * 1024 };
-
-/* As vfork, the page tables are not copied, which for Node is milliseconds; but this process goes on meanwhile, since the agent has our
-   user and may stop the child at any instruction, and vfork would then never return. Until the child has its own memory it writes its
-   stack and our errno, and reads the plan. The caller has all signals blocked, so that none of our handlers runs in the child. */
-static pid_t start_child(struct plan *plan, char *stack) {
-  return clone(enter_child, stack + CHILD_STACK, CLONE_VM | SIGCHLD, plan);
-}
-
 /* --- the child, as the parent sees it ---------------------------------------------------------------------------------- */
 
-/* The program's first page may come from a busy disk, and a Pod with a small CPU limit is throttled: so long the event loop may stand
-   still, together less than the 4 s that are left of the 6 s of silence after which a session is lost when a heartbeat was just due.
-   A stopped child is seen sooner. */
-enum { EXEC_MS = 2500, STOP_CHECK_MS = 10, END_MS = 500 };
+/* A child from its beginning until it has its program. */
+struct launch {
+  struct plan plan;
+  int report_fd; /* our end of the child's */
+  pid_t pid;     /* -1: there is no child */
+  int error, stage;
+  sem_t cloned;
+  napi_threadsafe_function done;
+};
 
-static int64_t now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
+/* It only makes system calls. */
+enum { CHILD_STACK = 32 * 1024 };
 
-static int is_stopped(pid_t pid) {
-  siginfo_t info;
-  info.si_pid = 0;
-  return waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
-}
-
-/* Whether the child has said by its pipe that it failed or, by closing it, that it has left our memory. */
-static int has_reported(int report_fd, pid_t pid) {
-  struct pollfd report = {.fd = report_fd, .events = POLLIN};
-  for (int64_t deadline = now_ms() + EXEC_MS; now_ms() < deadline;) {
-    if (poll(&report, 1, STOP_CHECK_MS) > 0) return 1;
-    if (is_stopped(pid)) break;
+/* As vfork, the page tables are not copied, which for Node is milliseconds; but the event loop goes on meanwhile, since the program's first
+   page may come from a busy disk, and since the agent has our user and may stop the child at any instruction. Until the child has its own
+   memory it writes this thread's stack and errno, and reads the plan; so this thread only waits until then. All signals are blocked here,
+   and so in the child: none of our handlers runs in it. */
+static void *run_launch(void *data) {
+  struct launch *launch = data;
+  _Alignas(16) char stack[CHILD_STACK];
+  int message[2];
+  ssize_t count;
+  pid_t pid = clone(enter_child, stack + CHILD_STACK, CLONE_VM | SIGCHLD, &launch->plan);
+  launch->pid = pid;
+  if (pid < 0) launch->error = -errno;
+  /* Before the next child can begin, which would hold a copy. */
+  close(launch->plan.report_fd);
+  sem_post(&launch->cloned);
+  if (pid < 0) return NULL;
+  /* By its pipe the child says that it failed; closing it, that it has left our memory, by exec or by its end. */
+  while ((count = read(launch->report_fd, message, sizeof message)) > 0 || (count < 0 && errno == EINTR)) {
+    if (count != (ssize_t)sizeof message) continue;
+    launch->error = -message[0];
+    launch->stage = message[1];
   }
-  return poll(&report, 1, 0) > 0;
+  close(launch->report_fd);
+  launch->report_fd = -1;
+  /* One that is closing, as at the end of the program, has let go of this thread itself. */
+  napi_threadsafe_function done = launch->done;
+  if (napi_call_threadsafe_function(done, launch, napi_tsfn_blocking) != napi_closing)
+    napi_release_threadsafe_function(done, napi_tsfn_release);
+  return NULL;
 }
 
-/* Ends a child that has no program. One that the kernel does not let go is reaped whenever it ends; our memory it sees no more. */
-static void end_child(pid_t pid) {
-  kill(pid, SIGKILL);
-  for (int64_t deadline = now_ms() + END_MS; waitpid(pid, NULL, WNOHANG) == 0 && now_ms() < deadline;) poll(NULL, 0, 1);
+/* On the event loop: done(error, stage). */
+static void tell_launch(napi_env env, napi_value done, void *context, void *data) {
+  struct launch *launch = data;
+  napi_value receiver, argument[2];
+  (void)context;
+  if (env == NULL) return;
+  if (napi_get_undefined(env, &receiver) == napi_ok && napi_create_int32(env, launch->error, &argument[0]) == napi_ok &&
+      napi_create_int32(env, launch->stage, &argument[1]) == napi_ok)
+    napi_call_function(env, receiver, done, 2, argument, NULL);
 }
 
 /* --- values across N-API ----------------------------------------------------------------------------------------------- */
@@ -252,92 +283,103 @@ static int open_stdio(struct ends *ends, int mode, int columns, int rows) {
   }
 }
 
-/* From clone to exec; -EAGAIN when the child did not get there in time. Signals are blocked, so that until then nothing here sets errno. */
-static int64_t run_plan(struct plan *plan, int report[2], char *stack, pid_t *pid, int *stage) {
-  *pid = start_child(plan, stack);
-  if (*pid < 0) return -errno;
-  shut(&report[1]);
-  if (!has_reported(report[0], *pid)) {
-    end_child(*pid);
-    return -EAGAIN;
-  }
-  int message[2];
-  if (read(report[0], message, sizeof message) != (ssize_t)sizeof message) return 0;
-  end_child(*pid);
-  *stage = message[1];
-  return -message[0];
-}
-
-/* 0 when the program runs; otherwise -errno, with the step that failed (1 preparation, 2 chdir, 3 execve) in *stage. */
-static int64_t launch(struct plan *plan, struct ends *ends, int mode, int columns, int rows, pid_t *pid, int *stage) {
-  int report[2] = {-1, -1};
-  *stage = 1;
+/* 0 when there is a child, of which `done` will be told; otherwise -errno. */
+static int64_t begin(struct launch *launch, struct ends *ends, int mode, int columns, int rows) {
+  struct plan *plan = &launch->plan;
+  pthread_t thread;
+  sigset_t all, before;
   if (open_stdio(ends, mode, columns, rows) < 0) return -errno;
-  if (one_pipe(&report[0], &report[1]) < 0) return -errno;
+  if (one_pipe(&launch->report_fd, &plan->report_fd) < 0) return -errno;
   plan->terminal = mode == STDIO_TERMINAL;
   plan->stdin_fd = ends->child_in;
   plan->stdout_fd = plan->terminal ? ends->child_in : ends->child_out;
   plan->stderr_fd = plan->terminal ? ends->child_in : ends->child_err;
-  plan->report_fd = report[1];
-  char *stack = mmap(NULL, CHILD_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-  int64_t result = -ENOMEM;
-  if (stack != MAP_FAILED) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    result = run_plan(plan, report, stack, pid, stage);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    munmap(stack, CHILD_STACK);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int failed = pthread_create(&thread, NULL, run_launch, launch);
+  if (failed == 0) {
+    while (sem_wait(&launch->cloned) < 0) continue;
+    if (launch->pid < 0) pthread_join(thread, NULL);
+    else pthread_detach(thread);
+  } else {
+    close(plan->report_fd);
   }
-  shut(&report[0]);
-  shut(&report[1]);
-  return result;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (failed != 0) return -failed;
+  return launch->pid < 0 ? launch->error : 0;
 }
 
-/* spawn(file, argv, envp, cwd, mode, columns, rows) -> {error, stage, pid, stdin, stdout, stderr}; a terminal is `stdout`. */
+/* On the event loop: of one that is told of, or that did not begin. */
+static void free_launch(napi_env env, void *data, void *hint) {
+  struct launch *launch = data;
+  (void)env;
+  (void)hint;
+  /* This program ends, and a child that has none yet still reads the plan. */
+  if (launch->pid > 0 && launch->report_fd >= 0) return;
+  shut(&launch->report_fd);
+  sem_destroy(&launch->cloned);
+  free((char *)launch->plan.file);
+  free((char *)launch->plan.cwd);
+  free_texts((char **)launch->plan.argv);
+  free_texts((char **)launch->plan.envp);
+  free(launch);
+}
+
+/* From spawn's arguments; NULL where one of them is of another type. */
+static struct launch *new_launch(napi_env env, const napi_value *argument) {
+  napi_value name;
+  struct launch *launch = calloc(1, sizeof *launch);
+  if (launch == NULL) return NULL;
+  launch->pid = launch->report_fd = -1;
+  sem_init(&launch->cloned, 0, 0);
+  launch->plan.file = text(env, argument[0]);
+  launch->plan.argv = texts(env, argument[1]);
+  launch->plan.envp = texts(env, argument[2]);
+  launch->plan.cwd = text(env, argument[3]);
+  if (launch->plan.file != NULL && launch->plan.argv != NULL && launch->plan.envp != NULL && launch->plan.cwd != NULL &&
+      napi_create_string_utf8(env, "openshell:launch", NAPI_AUTO_LENGTH, &name) == napi_ok &&
+      napi_create_threadsafe_function(env, argument[7], NULL, name, 0, 1, launch, free_launch, NULL, tell_launch,
+                                      &launch->done) == napi_ok)
+    return launch;
+  free_launch(env, launch, NULL);
+  return NULL;
+}
+
+/* spawn(file, argv, envp, cwd, mode, columns, rows, done) -> {error, pid, stdin, stdout, stderr, terminal}. A terminal is `stdout`, and its
+   other side `terminal`: while nobody has that open, reading says that the terminal was hung up. Unless there was an error, done(error,
+   stage) is called once: with 0 when the program runs or the child was ended before, else with -errno and the step that failed
+   (1 preparation, 2 chdir, 3 execve). */
 static napi_value spawn(napi_env env, napi_callback_info info) {
-  napi_value argument[7], result;
-  size_t count = 7;
+  napi_value argument[8], result;
+  size_t count = 8;
   int32_t mode, columns, rows;
   CHECK(env, napi_get_cb_info(env, info, &count, argument, NULL, NULL));
   CHECK(env, napi_get_value_int32(env, argument[4], &mode));
   CHECK(env, napi_get_value_int32(env, argument[5], &columns));
   CHECK(env, napi_get_value_int32(env, argument[6], &rows));
   CHECK(env, napi_create_object(env, &result));
-
-  char *file = text(env, argument[0]);
-  char **argv = texts(env, argument[1]);
-  char **envp = texts(env, argument[2]);
-  char *cwd = text(env, argument[3]);
-  if (file == NULL || argv == NULL || envp == NULL || cwd == NULL) {
-    free(file);
-    free_texts(argv);
-    free_texts(envp);
-    free(cwd);
-    napi_throw_type_error(env, NULL, "spawn(file, argv, envp, cwd, mode, columns, rows)");
+  struct launch *launch = new_launch(env, argument);
+  if (launch == NULL) {
+    napi_throw_type_error(env, NULL, "spawn(file, argv, envp, cwd, mode, columns, rows, done)");
     return NULL;
   }
 
-  struct plan plan = {.file = file, .cwd = cwd[0] == '\0' ? NULL : cwd, .argv = argv, .envp = envp};
   struct ends ends = {-1, -1, -1, -1, -1, -1};
-  pid_t pid = -1;
-  int stage = 0;
-  int64_t error = launch(&plan, &ends, mode, columns, rows, &pid, &stage);
-  shut(&ends.child_in);
-  shut(&ends.child_out);
-  shut(&ends.child_err);
+  int64_t error = begin(launch, &ends, mode, columns, rows);
+  pid_t pid = launch->pid;
   if (error < 0) {
+    napi_release_threadsafe_function(launch->done, napi_tsfn_release);
     shut(&ends.parent_in);
     shut(&ends.parent_out);
     shut(&ends.parent_err);
   }
-  free(file);
-  free_texts(argv);
-  free_texts(envp);
-  free(cwd);
-  int put_all = put(env, result, "error", error) && put(env, result, "stage", error < 0 ? stage : 0) &&
-                put(env, result, "pid", error < 0 ? -1 : pid) && put(env, result, "stdin", ends.parent_in) &&
-                put(env, result, "stdout", ends.parent_out) && put(env, result, "stderr", ends.parent_err);
+  int terminal = error == 0 && mode == STDIO_TERMINAL ? ends.child_in : -1;
+  if (terminal < 0) shut(&ends.child_in);
+  shut(&ends.child_out);
+  shut(&ends.child_err);
+  int put_all = put(env, result, "error", error) && put(env, result, "pid", pid) &&
+                put(env, result, "stdin", ends.parent_in) && put(env, result, "stdout", ends.parent_out) &&
+                put(env, result, "stderr", ends.parent_err) && put(env, result, "terminal", terminal);
   return put_all ? result : NULL;
 }
 
