@@ -211,6 +211,21 @@ describe("the main process", () => {
     expect(await mainIs(supervisor, Main.RESTARTING)).toMatchObject({ exitCode: 1, restartCount: 1 });
     expect(await mainIs(supervisor, Main.EXITED)).toMatchObject({ exitCode: 0, restartCount: 1 });
   });
+
+  it("is restarted without what its former run left, and leaves execs alone", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using supervisor = await runtime.supervisor();
+    await supervisor.connect();
+    const exec = runExec(await supervisor.channel(services.exec), { command: ["sh", "-c", "echo up; sleep 4000"] });
+    await exec.next();
+    // With job control, a background process has a group of its own.
+    const script = "set -m; sleep 3000 & echo run >> runs; [ $(wc -l < runs) -ge 2 ]";
+    supervisor.launch({ command: ["sh", "-c", script], restartPolicy: RestartPolicy.ON_FAILURE });
+    await mainIs(supervisor, Main.EXITED);
+    const { stdout } = await supervisor.exec(["sh", "-c", "ps -e -o args | grep '^[s]leep' | sort"]);
+    expect(stdout).toBe("sleep 3000\nsleep 4000\n");
+    await exec.return();
+  });
 });
 
 describe("PID 1", () => {

@@ -18,12 +18,13 @@ function harness(first?: NotStarted, begun: Child["started"] = Promise.resolve(u
     const streams = { stdin: undefined, stdout: undefined, stderr: undefined };
     return { pid: runs.length, ...streams, started: begun, exited: promise };
   };
-  const main = new MainProcess({ start, log, random: () => 1 });
+  const cleared: number[] = [];
+  const main = new MainProcess({ start, clear: (pid) => cleared.push(pid), log, random: () => 1 });
   const end = async (code: number) => {
     runs.at(-1)?.(code);
     await vi.advanceTimersByTimeAsync(0);
   };
-  return { main, runs, end };
+  return { main, runs, end, cleared };
 }
 
 function launch(restartPolicy: boundary.RestartPolicy, command = ["agent"]) {
@@ -108,6 +109,37 @@ describe("the main process", () => {
     await end(1);
     await vi.advanceTimersByTimeAsync(1_000);
     expect(main.status).toMatchObject({ state: State.RUNNING, restartCount: 9 });
+  });
+
+  it("counts a run as healthy by the time that passed, whatever the clock on the wall was set to", async () => {
+    const { main, runs, end } = harness();
+    main.allow(true);
+    main.launch(launch(RestartPolicy.ALWAYS));
+    for (const delay of [1_000, 2_000, 4_000]) {
+      await vi.advanceTimersByTimeAsync(0);
+      vi.setSystemTime(Date.now() + 3_600_000);
+      await end(1);
+      const before = runs.length;
+      await vi.advanceTimersByTimeAsync(delay - 1);
+      expect(runs).toHaveLength(before);
+      await vi.advanceTimersByTimeAsync(1);
+    }
+    await vi.advanceTimersByTimeAsync(60_000);
+    vi.setSystemTime(Date.now() - 3_600_000);
+    await end(1);
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(main.status).toMatchObject({ state: State.RUNNING, restartCount: 4 });
+  });
+
+  it("that another run follows leaves none of its processes to that", async () => {
+    const { main, end, cleared } = harness();
+    main.allow(true);
+    main.launch(launch(RestartPolicy.ON_FAILURE));
+    await end(1);
+    expect(cleared).toEqual([1]);
+    await vi.advanceTimersByTimeAsync(1_000);
+    await end(0);
+    expect(cleared).toEqual([1]);
   });
 
   it("is not restarted while it is not allowed, but right after", async () => {

@@ -10,13 +10,13 @@ const { MainProcessStatus_State: State, RestartPolicy } = boundary;
 export interface MainProcessOptions {
   /** Starts the program of a launch. */
   readonly start: (launch: boundary.Launch) => Child | NotStarted;
+  /** Ends what is left of a run that another follows, whose leader had this pid: what it holds, a port say, the next one needs. */
+  readonly clear: (pid: number) => void;
   readonly log: Logger;
   /** Told of every new status. */
   readonly changed?: () => void;
   /** Source of jitter, passed in by tests. @default Math.random */
   readonly random?: () => number;
-  /** @default Date.now */
-  readonly now?: () => number;
 }
 
 export interface MainStatus {
@@ -112,11 +112,15 @@ export class MainProcess {
       this.#refused(failure, restartCount);
       return;
     }
-    const startedAt = this.#now();
+    const startedAt = Date.now();
+    // By the clock that nobody sets.
+    const healthyAt = performance.now() + healthyMs;
     this.#set({ state: State.RUNNING, restartCount, startedAt });
     const code = await child.exited;
     this.#child = undefined;
-    if (this.#now() - startedAt >= healthyMs) this.#failures = 0;
+    // At once: while some of them live, their session's number is no other's.
+    if (this.#isToRestart(code)) this.#options.clear(child.pid);
+    if (performance.now() >= healthyAt) this.#failures = 0;
     this.#after(code, { state: State.EXITED, restartCount, startedAt });
   }
 
@@ -136,7 +140,7 @@ export class MainProcess {
   #after(code: number, final: MainStatus): void {
     this.#options.log.info({ code, restarts: final.restartCount, stopped: this.#stopped }, "the main process ended");
     if (this.#stopped) return;
-    if (!wantsRestart(this.#launch?.restartPolicy, code)) {
+    if (!this.#isToRestart(code)) {
       this.#set({ ...final, exitCode: code });
       return;
     }
@@ -155,7 +159,7 @@ export class MainProcess {
       state: State.RESTARTING,
       exitCode: code,
       restartCount: final.restartCount + 1,
-      nextRestartAt: this.#now() + delay,
+      nextRestartAt: Date.now() + delay,
     });
   }
 
@@ -164,11 +168,8 @@ export class MainProcess {
     this.#options.changed?.();
   }
 
-  #now(): number {
-    return (this.#options.now ?? Date.now)();
+  #isToRestart(code: number): boolean {
+    const policy = this.#launch?.restartPolicy;
+    return !this.#stopped && (policy === RestartPolicy.ALWAYS || (policy === RestartPolicy.ON_FAILURE && code !== 0));
   }
-}
-
-function wantsRestart(policy: boundary.RestartPolicy | undefined, code: number): boolean {
-  return policy === RestartPolicy.ALWAYS || (policy === RestartPolicy.ON_FAILURE && code !== 0);
 }

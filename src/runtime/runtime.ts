@@ -75,6 +75,7 @@ export class Runtime {
     });
     this.#main = new MainProcess({
       start: (launch) => this.#startMain(launch),
+      clear: (pid) => void options.processes.signalSession(pid, "SIGKILL"),
       log: options.log,
       changed: () => this.#tellMain(),
     });
