@@ -66,8 +66,17 @@ export class OpenShellError extends Error {
       return new OpenShellError("cancelled", "the operation was cancelled", { cause: error });
     }
     const message = error instanceof Error ? error.message : String(error);
-    return new OpenShellError("internal", `internal error: ${message}`, { cause: error });
+    const internal = new OpenShellError("internal", `internal error: ${message}`, { cause: error });
+    foreign.add(internal);
+    return internal;
   }
+}
+
+const foreign = new WeakSet<OpenShellError>();
+
+/** True for what `from` made of an error that is none of ours: nobody wrote its text for a caller. */
+export function isForeign(error: OpenShellError): boolean {
+  return foreign.has(error);
 }
 
 /** True when `error` is an OpenShellError with one of `codes`. */

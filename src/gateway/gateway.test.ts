@@ -1,4 +1,6 @@
 import { describe, expect, it } from "vitest";
+import type { OpenShellError } from "../common/errors.ts";
+import { createLogger } from "../common/log.ts";
 import { boundary, openshell } from "../wire/index.ts";
 import { inDefault, TestGateway, untilPhase } from "./_testing.ts";
 import { about, create, exec, ready, supervise } from "./_testing-sandbox.ts";
@@ -223,4 +225,19 @@ describe("a gateway whose address is taken", () => {
       "bind_address: cannot listen on 192.0.2.1:8080: this machine has no such address",
     );
   });
+});
+
+it("tells a caller of what nobody foresaw an id alone, under which the log has the rest", async () => {
+  const lines: string[] = [];
+  const log = createLogger({ name: "test", level: "error", destination: { write: (line) => lines.push(line) } });
+  await using test = await TestGateway.start({ log });
+  test.driver.refuse.set("validate", new Error("connect ECONNREFUSED 10.1.2.3:443") as OpenShellError);
+  const error = await create(test, "one").catch((thrown: unknown) => thrown);
+  expect(error).toMatchObject({ code: "internal" });
+  const [, id = ""] =
+    /^internal error; the gateway's log has it with the id ([0-9a-f-]{36})$/.exec(String((error as Error).message)) ??
+    [];
+  expect(id).not.toBe("");
+  expect(lines).toEqual([expect.stringContaining(id)]);
+  expect(lines[0]).toContain("10.1.2.3");
 });

@@ -1,4 +1,6 @@
+import { randomUUID } from "node:crypto";
 import * as grpc from "@grpc/grpc-js";
+import { isForeign, OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { addService, createServer, type Implementation, openshell } from "../wire/index.ts";
 import type { Address } from "./address.ts";
@@ -62,8 +64,16 @@ export async function listenGrpc(options: GrpcOptions, undo: AsyncDisposableStac
       const level = error.code === "internal" || error.code === "unknown" ? "error" : "debug";
       log[level]({ err: error, rpc: method.name, code: error.code }, error.message);
     },
+    concealed,
   );
   return bind(server, address, tls ?? grpc.ServerCredentials.createInsecure());
+}
+
+/** An error that nobody wrote for a caller may tell of files, addresses and other callers: its text is in the log alone. */
+function concealed(error: OpenShellError): OpenShellError {
+  if (!isForeign(error)) return error;
+  const message = `internal error; the gateway's log has it with the id ${randomUUID()}`;
+  return new OpenShellError("internal", message, { cause: error.cause });
 }
 
 function bind(server: grpc.Server, address: Address, credentials: grpc.ServerCredentials): Promise<number> {

@@ -10,6 +10,7 @@ import { toServiceError } from "./status.ts";
  * Adds a service to a server.
  * @param authenticate runs before every call, the unimplemented ones too; what it returns is the handler's `principal`, what it throws is the answer
  * @param onError told of every failed call, with the cause that the client does not see
+ * @param shown what the client sees of an error, and `onError` is told of. @default the error
  */
 export function addService<S extends DescService, P>(
   server: grpc.Server,
@@ -17,6 +18,7 @@ export function addService<S extends DescService, P>(
   implementation: Implementation<S, P>,
   authenticate: (context: CallContext<undefined>) => Promise<P> | P,
   onError: (error: OpenShellError, method: DescMethod) => void = () => {},
+  shown: (error: OpenShellError) => OpenShellError = (error) => error,
 ): void {
   const definitions: Record<string, grpc.MethodDefinition<unknown, unknown>> = {};
   const handlers: grpc.UntypedServiceImplementation = {};
@@ -24,12 +26,11 @@ export function addService<S extends DescService, P>(
     // Also where there is one: grpc-js reads a request that is not a stream before anybody is asked who sends it, 8 MiB for each call.
     definitions[method.localName] = { ...definitionOf(method), requestStream: true };
     const implement = (implementation as Record<string, unknown>)[method.localName] as LooseHandler | undefined;
-    handlers[method.localName] = serve(
-      method,
-      implement,
-      authenticate as Authenticate,
-      onError,
-    ) as grpc.UntypedHandleCall;
+    handlers[method.localName] = serve(method, implement, authenticate as Authenticate, (error) => {
+      const known = shown(OpenShellError.from(error));
+      onError(known, method);
+      return toServiceError(known);
+    }) as grpc.UntypedHandleCall;
   }
   server.addService(definitions as grpc.ServiceDefinition, handlers);
 }
@@ -41,7 +42,7 @@ function serve(
   method: DescMethod,
   handler: LooseHandler | undefined,
   authenticate: Authenticate,
-  onError: (error: OpenShellError, method: DescMethod) => void,
+  fail: (error: unknown) => ReturnType<typeof toServiceError>,
 ) {
   const { methodKind } = method;
   const takesMany = methodKind === "client_streaming" || methodKind === "bidi_streaming";
@@ -51,11 +52,6 @@ function serve(
     if (handler === undefined) throw unimplemented(method);
     const request = takesMany ? messagesOf(call) : await onlyMessageOf(call);
     return handler(request, { ...context, principal });
-  };
-  const fail = (error: unknown) => {
-    const known = OpenShellError.from(error);
-    onError(known, method);
-    return toServiceError(known);
   };
 
   if (methodKind === "unary" || methodKind === "client_streaming") {
