@@ -153,7 +153,8 @@ describe("what an operator sets for the Pods of a pair", () => {
       },
     });
     for (const field of ["runtimeClassName", "hostUsers"]) expect(workload.spec).not.toHaveProperty(field);
-    for (const pod of [workload, supervisor]) expectRestricted(pod, 12345, 23456);
+    expectRestricted(workload, 12345, 23456);
+    expectRestricted(supervisor, 12346, 12346);
     const profiles = [...containersOf(workload), ...containersOf(supervisor)].map(({ name, securityContext }) => [
       name,
       securityContext?.appArmorProfile?.type,
@@ -220,6 +221,7 @@ describe("what a caller asks for beside it", () => {
       },
     });
     expectRestricted(workload, 2000, 23456);
+    expectRestricted(supervisor, 12346, 12346);
     expect(await sandbox.exec(["sh", "-c", "id -u; id -g"])).toMatchObject({ stdout: "2000\n23456\n" });
   }, 240_000);
 

@@ -93,6 +93,7 @@ const recordSchema = z.object({
     userNamespaces: z.boolean().optional(),
     uid: z.int(),
     gid: z.int(),
+    supervisorUid: z.int().optional(),
     logLevel: z.string(),
   }),
   settings: generationSettingsSchema,

@@ -369,6 +369,18 @@ describe("the user", () => {
     expect(actual).toEqual(expected);
   });
 
+  test.each<[string, SpecInit, ReturnType<typeof testSettings>, number | undefined, number]>([
+    ["10002", { policy: { process: { runAsUser: "2000" } } }, testSettings(), undefined, 10002],
+    ["one beside the operator's", {}, testSettings({ sandbox_uid: 5000 }), undefined, 5001],
+    ["the second of the namespace's range", {}, testSettings(), 1_000_650_000, 1_000_650_001],
+    ["below the greatest", {}, testSettings({ sandbox_uid: 2_147_483_647 }), undefined, 2_147_483_646],
+  ])("of the supervisor is %s, whatever the caller asks for", (_what, spec, settings, firstUid, expected) => {
+    const facts = firstUid === undefined ? {} : { firstUid };
+    expect(sandboxSpecOf(sandbox(spec), settings, facts).supervisorUid).toBe(expected);
+    const same = { policy: { process: { runAsUser: String(expected) } } };
+    expect(fields(() => sandboxSpecOf(sandbox(same), settings, facts))).toEqual(["policy.process.run_as_user"]);
+  });
+
   test("is never root", () => {
     expect(fields(() => sandboxSpecOf(sandbox({ policy: { process: { runAsUser: "0" } } }), testSettings()))).toContain(
       "policy.process.run_as_user",

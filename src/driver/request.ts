@@ -87,7 +87,7 @@ export function sandboxSpecOf(
     "template.user_namespaces",
     "this gateway's operator runs every workload in a user namespace (enable_user_namespaces); leave it out",
   );
-  const { uid, gid } = identityOf(sandbox.spec, settings, namespace, problems);
+  const { uid, gid, supervisorUid } = identityOf(sandbox.spec, settings, namespace, problems);
   const logLevel = sandbox.spec?.logLevel || "info";
   problems.check(logLevels.includes(logLevel), "log_level", `one of ${logLevels.join(", ")}`);
   problems.throwIfAny();
@@ -107,6 +107,7 @@ export function sandboxSpecOf(
     ...(template?.userNamespaces === undefined ? {} : { userNamespaces: template.userNamespaces }),
     uid,
     gid,
+    supervisorUid,
     logLevel,
   };
 }
@@ -261,20 +262,20 @@ function allowedKeys(
   }
 }
 
-/** Numeric user of the policy, else of the workload identity, else the operator's, else the namespace's range, else 10001. */
+/**
+ * Numeric user of the policy, else of the workload identity, else the operator's, else the namespace's range, else 10001. The supervisor has one
+ * beside the operator's, which no caller can have.
+ */
 function identityOf(
   spec: compute.DriverSandboxSpec | undefined,
   settings: KubernetesSettings,
   namespace: NamespaceFacts,
   problems: Problems,
-): { readonly uid: number; readonly gid: number } {
+): { readonly uid: number; readonly gid: number; readonly supervisorUid: number } {
   const { process } = spec?.policy ?? {};
-  const uid =
-    numeric(process?.runAsUser) ??
-    numeric(spec?.workloadIdentity?.user) ??
-    settings.sandbox_uid ??
-    namespace.firstUid ??
-    defaultUid;
+  const operators = settings.sandbox_uid ?? namespace.firstUid ?? defaultUid;
+  const supervisorUid = operators < greatestId ? operators + 1 : operators - 1;
+  const uid = numeric(process?.runAsUser) ?? numeric(spec?.workloadIdentity?.user) ?? operators;
   const gid = numeric(process?.runAsGroup) ?? numeric(spec?.workloadIdentity?.group) ?? settings.sandbox_gid ?? uid;
   for (const [field, id] of [
     ["run_as_user", uid],
@@ -286,7 +287,12 @@ function identityOf(
       `${id} is not between 1 and ${greatestId}; root is refused`,
     );
   }
-  return { uid, gid };
+  problems.check(
+    uid !== supervisorUid,
+    "policy.process.run_as_user",
+    `${uid} is the user of this gateway's supervisors; give another`,
+  );
+  return { uid, gid, supervisorUid };
 }
 
 function numeric(text: string | undefined): number | undefined {

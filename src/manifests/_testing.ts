@@ -42,6 +42,7 @@ export function pairWith(
       gpus: {},
       uid: 10001,
       gid: 10001,
+      supervisorUid: 10002,
       logLevel: "info",
       ...change.sandbox,
     },

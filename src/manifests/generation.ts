@@ -87,6 +87,11 @@ export interface SandboxSpec {
   readonly userNamespaces?: boolean;
   readonly uid: number;
   readonly gid: number;
+  /**
+   * User and group of the supervisor, which no agent has: the kernel counts some of what it gives by user of a node, and libuv ends a process that
+   * is refused a socket's watch. Absent where an earlier gateway began the generation: `uid` and `gid`.
+   */
+  readonly supervisorUid?: number | undefined;
   readonly logLevel: string;
 }
 

@@ -49,11 +49,12 @@ describe.each([
 
   test("satisfies Pod Security restricted in every container, with user and group said explicitly", () => {
     const spec = render();
+    const user = role === "workload" ? 10001 : 10002;
     expect(spec.securityContext).toMatchObject({
       runAsNonRoot: true,
-      runAsUser: 10001,
-      runAsGroup: 10001,
-      fsGroup: 10001,
+      runAsUser: user,
+      runAsGroup: user,
+      fsGroup: user,
       fsGroupChangePolicy: "OnRootMismatch",
       seccompProfile: { type: "RuntimeDefault" },
     });
@@ -63,8 +64,8 @@ describe.each([
         privileged: false,
         capabilities: { drop: ["ALL"] },
         runAsNonRoot: true,
-        runAsUser: 10001,
-        runAsGroup: 10001,
+        runAsUser: user,
+        runAsGroup: user,
         seccompProfile: { type: "RuntimeDefault" },
       });
     }
@@ -272,6 +273,11 @@ describe("the supervisor Pod", () => {
     expect(resources.limits).toHaveProperty("memory");
   });
 
+  test("of a generation that an earlier gateway began keeps the agent's user", () => {
+    const { securityContext } = supervisor({ sandbox: { uid: 2000, gid: 3000, supervisorUid: undefined } });
+    expect(securityContext).toMatchObject({ runAsUser: 2000, runAsGroup: 3000 });
+  });
+
   test("takes nothing that a caller can set", () => {
     const asked = supervisor({
       sandbox: {
@@ -284,6 +290,8 @@ describe("the supervisor Pod", () => {
         resources: { requests: { cpu: "9" }, limits: {} },
         gpus: { "nvidia.com/gpu": 1 },
         userNamespaces: true,
+        uid: 2000,
+        gid: 3000,
       },
     });
     expect(asked).toEqual(supervisor());

@@ -51,6 +51,8 @@ export function supervisorPodSpec(pair: PairProps): Record<string, unknown> {
     settings.supervisor_affinity,
   );
   const port = settings.sandbox_runtime.boundary_port;
+  const { uid, gid } =
+    sandbox.supervisorUid === undefined ? sandbox : { uid: sandbox.supervisorUid, gid: sandbox.supervisorUid };
   return podSpecJson({
     serviceAccountName: settings.service_account_name,
     automountServiceAccountToken: false,
@@ -60,7 +62,7 @@ export function supervisorPodSpec(pair: PairProps): Record<string, unknown> {
     // Not process 1, which the kernel spares every signal that it has no handler for: a TERM while Node boots would be lost, and the Pod stay.
     shareProcessNamespace: true,
     schedulingGates: [{ name: bootstrapGate }],
-    securityContext: podSecurityContext(sandbox.uid, sandbox.gid),
+    securityContext: podSecurityContext(uid, gid),
     tolerations: supervisorTolerations(settings.supervisor_tolerations) as object[],
     ...(settings.image_pull_secrets.length > 0 && {
       imagePullSecrets: settings.image_pull_secrets.map((name) => ({ name })),
@@ -91,7 +93,7 @@ export function supervisorPodSpec(pair: PairProps): Record<string, unknown> {
           { name: "OPENSHELL_POD_UID", valueFrom: { fieldRef: { apiVersion: "v1", fieldPath: "metadata.uid" } } },
         ],
         resources: resourcesOf(settings.supervisor_resources),
-        securityContext: containerSecurityContext(sandbox.uid, sandbox.gid, { readOnlyRootFilesystem: true }),
+        securityContext: containerSecurityContext(uid, gid, { readOnlyRootFilesystem: true }),
         terminationMessagePolicy: "FallbackToLogsOnError",
         volumeMounts: [
           { name: volumes.supervisorSecret, mountPath: paths.supervisorSecret, readOnly: true },
