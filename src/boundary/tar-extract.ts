@@ -34,7 +34,7 @@ export interface ExtractOptions {
   /**
    * Which symbolic links are made: `inside` only relative ones that stay below the destination whatever other links the stream brings,
    * that is with `..` at their head alone, which is right for a stream from somebody else; `any` where the writer of the stream owns the
-   * destination.
+   * destination, and says who may read and write there, too: else modes are cut by the umask.
    * @default "inside"
    */
   readonly links?: "inside" | "any";
@@ -42,9 +42,9 @@ export interface ExtractOptions {
 
 /**
  * Unpacks a tar stream below a directory, which is made when missing. No name leaves the directory, nothing is written through a
- * symbolic link below it, set-uid bits and owners are dropped. The tree is unpacked beside its place and moved there, by renames, only when the
- * stream has come to its end: one that breaks off changes nothing and leaves nothing.
- * @throws invalid-argument for a name that points outside, failed-precondition where a link or file is in the way
+ * symbolic link below it, no device, pipe or socket is replaced, set-uid bits and owners are dropped. The tree is unpacked beside its place
+ * and moved there, by renames, only when the stream has come to its end: one that breaks off changes nothing and leaves nothing.
+ * @throws invalid-argument for a name that points outside, failed-precondition where something else is in the way
  */
 export async function extractTree(
   chunks: AsyncIterable<Uint8Array>,
@@ -74,6 +74,8 @@ class Extraction implements AsyncDisposable {
   /** Where everything is unpacked until the stream is whole; in the destination, so that its files can be renamed into place. */
   readonly #staging: string;
   readonly #options: ExtractOptions;
+  /** Bits of a mode that are dropped. */
+  readonly #umask: number;
   readonly #tally: Tally = { files: 0, bytes: 0, skipped: [] };
   /** Directories known to be real ones of ours, so that they are looked at once. */
   readonly #real = new Set<string>();
@@ -88,6 +90,7 @@ class Extraction implements AsyncDisposable {
     this.#root = root;
     this.#staging = staging;
     this.#options = options;
+    this.#umask = options.links === "any" ? 0 : process.umask();
     this.#real.add(staging);
   }
 
@@ -120,7 +123,7 @@ class Extraction implements AsyncDisposable {
       if (parts.length > 0) {
         this.#directories.push({
           path: join(this.#root, ...parts),
-          mode: modeOf(header, 0o755),
+          mode: this.#modeOf(header, 0o755),
           mtime: header.mtime ?? new Date(),
         });
       }
@@ -210,8 +213,12 @@ class Extraction implements AsyncDisposable {
     if (this.#failed !== undefined) throw this.#failed.error;
   }
 
+  #modeOf(header: Header, fallback: number): number {
+    return (header.mode ?? fallback) & 0o777 & ~this.#umask;
+  }
+
   async #fill(path: string, header: Header, contents: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
-    const mode = modeOf(header, 0o644);
+    const mode = this.#modeOf(header, 0o644);
     const file = await openNew(path, mode);
     try {
       for await (const chunk of contents) {
@@ -256,7 +263,7 @@ interface Move {
 
 /**
  * What has to be moved so that the tree `from` lies over the tree `to`: a directory that is not there yet as a whole, others entry by entry.
- * @throws failed-precondition where a directory meets something else
+ * @throws failed-precondition where a directory meets something else, or anything a device, a pipe or a socket
  */
 async function* moves(from: string, to: string): AsyncGenerator<Move, void, undefined> {
   for (const entry of await readdir(from, { withFileTypes: true })) {
@@ -266,6 +273,8 @@ async function* moves(from: string, to: string): AsyncGenerator<Move, void, unde
     else if (there !== undefined && entry.isDirectory()) throw inTheWay(move.to);
     else if (there?.isDirectory()) {
       throw new OpenShellError("failed-precondition", `${move.to} is in the way: it is a directory`);
+    } else if (there !== undefined && !there.isFile() && !there.isSymbolicLink()) {
+      throw new OpenShellError("failed-precondition", `${move.to} is in the way: it is a device, a pipe or a socket`);
     } else yield move;
   }
 }
@@ -317,10 +326,6 @@ function inTheWay(path: string): OpenShellError {
     "failed-precondition",
     `${path} is in the way: it is no directory, and links are not followed`,
   );
-}
-
-function modeOf(header: Header, fallback: number): number {
-  return (header.mode ?? fallback) & 0o777;
 }
 
 async function feed(chunks: AsyncIterable<Uint8Array>, archive: ReturnType<typeof tarExtract>): Promise<void> {

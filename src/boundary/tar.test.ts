@@ -95,6 +95,40 @@ describe("a tree through a tar stream", () => {
     expect(readFileSync(join(directory, "precious"), "utf8")).toBe("keep");
   });
 
+  it("replaces no pipe, socket or device, nor anything else then", async () => {
+    writeFileSync(join(directory, "a"), "old");
+    execFileSync("mkfifo", [join(directory, "pipe")]);
+    await expect(
+      extractTree(crafted([{ name: "a" }, "new"], [{ name: "pipe" }, "new"]), directory),
+    ).rejects.toMatchObject({
+      code: "failed-precondition",
+      message: `${realpathSync(join(directory, "pipe"))} is in the way: it is a device, a pipe or a socket`,
+    });
+    expect(lstatSync(join(directory, "pipe")).isFIFO()).toBe(true);
+    expect(readFileSync(join(directory, "a"), "utf8")).toBe("old");
+  });
+
+  describe.each([
+    ["somebody else's", {}, 0o700, 0o600],
+    ["that owns the destination", { links: "any" }, 0o777, 0o666],
+  ] as const)("from a stream %s", (_whose, options, ofDirectory, ofFile) => {
+    let umask: number;
+    beforeEach(() => {
+      umask = process.umask(0o077);
+    });
+    afterEach(() => void process.umask(umask));
+
+    it(`has modes of ${ofDirectory.toString(8)} where they are all open and the umask is 77`, async () => {
+      const entries = [
+        [{ name: "tree/", type: "directory", mode: 0o777 }],
+        [{ name: "tree/a", mode: 0o666 }, "1"],
+      ] as const;
+      await extractTree(crafted(...entries), directory, options);
+      expect(statSync(join(directory, "tree")).mode & 0o777).toBe(ofDirectory);
+      expect(statSync(join(directory, "tree/a")).mode & 0o777).toBe(ofFile);
+    });
+  });
+
   it("names a source that is not there", async () => {
     await expect(packTree(join(directory, "absent"))).rejects.toThrow(`${join(directory, "absent")} does not exist`);
   });
@@ -161,7 +195,7 @@ describe("many small files", () => {
         yield piece;
       }
     }
-    const { files, bytes } = await extractTree(counted(), join(directory, "out"));
+    const { files, bytes } = await extractTree(counted(), join(directory, "out"), { links: "any" });
     expect(files).toBe(300);
     expect(bytes).toBe(names.reduce((sum, _, index) => sum + bytesOf(index).length, 0));
     for (const [index, name] of names.entries()) {
