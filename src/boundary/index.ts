@@ -17,5 +17,5 @@ export {
   services,
 } from "./protocol.ts";
 export { type ExtractOptions, extractTree } from "./tar-extract.ts";
-export { type PackOptions, packTree } from "./tar-pack.ts";
+export { type PackOptions, packTree, treeBytes } from "./tar-pack.ts";
 export { openTcp, readHeader } from "./tcp.ts";

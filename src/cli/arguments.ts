@@ -76,7 +76,7 @@ export function parseGpuCount(value: string | true): number | undefined {
   return count;
 }
 
-/** `LOCAL[:DESTINATION]`; a destination begins after the last colon that a slash or letter follows. */
+/** `LOCAL[:DESTINATION]`; a destination begins after the last colon. */
 export function parseUpload(text: string): { readonly local: string; readonly destination?: string } {
   const at = text.lastIndexOf(":");
   if (at <= 0 || at === text.length - 1) return { local: text };

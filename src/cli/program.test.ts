@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { lstat, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { dirname, join } from "node:path";
 import { PassThrough } from "node:stream";
@@ -46,6 +46,15 @@ describe("the command line itself", () => {
     ["sandbox create --gpu=none", 2, 'openshell: --gpu "none": expected how many'],
     ["sandbox create --driver-config-json {oops", 2, "openshell: --driver-config-json is not JSON: "],
     ["sandbox create --driver-config-json []", 2, "openshell: --driver-config-json must be a JSON object"],
+    [
+      "sandbox create --detach --until ready",
+      2,
+      "openshell: --until needs a sandbox that is waited for: leave --detach",
+    ],
+    ["sandbox create --detach --timeout 5 -- false", 2, "openshell: --timeout needs a sandbox that is waited for"],
+    ["sandbox create --restart always", 2, "openshell: --restart is for the command after --, and there is none\n"],
+    ["sandbox create --tty", 2, "openshell: --tty is for the command after --, and there is none\n"],
+    ["sandbox create --no-git-ignore", 2, "openshell: --no-git-ignore is for what --upload takes, and there is none\n"],
     ["sandbox delete", 2, "openshell: name the sandboxes to delete, or write --all"],
     ["sandbox get box --request-timeout -1", 2, "openshell: --request-timeout"],
     ["gateway list -- ls", 2, "openshell: only create and exec take a command after --\n"],
@@ -538,6 +547,52 @@ describe("sandbox create", () => {
     expect(await running).toMatchObject({ code: 130, stderr: expect.stringContaining("The sandbox box goes on") });
   });
 
+  it("says after a failed upload that the sandbox goes on, and what it is called", async () => {
+    await writeFile(join(user.home, "notes.txt"), "hello");
+    await using broken = new TestGateway();
+    broken.override = {
+      async *forwardTcp() {
+        yield* [];
+        throw new OpenShellError("unavailable", "the relay is gone");
+      },
+    };
+    await broken.start();
+    const env = { OPENSHELL_GATEWAY_ENDPOINT: broken.endpoint };
+    const { code, stderr } = await openshell(`sandbox create --upload ${user.home}/notes.txt`, { env, tty: true });
+    expect([code, stderr.split("\r\x1b[2K").at(-1)]).toEqual([
+      5,
+      'The sandbox made-up goes on; "openshell sandbox delete made-up" removes it.\n\x1b[31mopenshell:\x1b[39m the relay is gone\n',
+    ]);
+  });
+
+  it("is not begun with an upload that cannot be", async () => {
+    const pipe = join(user.home, "pipe");
+    execFileSync("mkfifo", [pipe]);
+    expect(await openshell(`sandbox create --upload ${pipe}`)).toMatchObject({
+      code: 2,
+      stderr: `openshell: ${pipe} is not a file or a directory, and nothing else is copied\n`,
+    });
+    execFileSync("git", ["-C", user.home, "init", "-q", "tree"]);
+    const tree = join(user.home, "tree");
+    expect(await openshell(`sandbox create --upload ${tree}`, { env: { PATH: user.home } })).toMatchObject({
+      code: 7,
+      stderr: expect.stringContaining("it is not on the PATH; --no-git-ignore uploads everything"),
+    });
+    expect(gateway.sandboxes.size).toBe(0);
+  });
+
+  it("says that nobody knows whether a sandbox was made when the gateway did not answer in time", async () => {
+    await using slow = new TestGateway();
+    slow.override = { createSandbox: () => new Promise(() => {}) };
+    await slow.start();
+    const env = { OPENSHELL_GATEWAY_ENDPOINT: slow.endpoint };
+    const { code, stderr } = await openshell("sandbox create --request-timeout 0.2 --no-keep -- true", { env });
+    expect([code, stderr.split("\n")[0]]).toEqual([
+      125,
+      'The sandbox may be made all the same; "openshell sandbox list" shows it.',
+    ]);
+  });
+
   it("reports a name that is taken", async () => {
     gateway.put("box", "READY");
     expect(await openshell("sandbox create --name box")).toMatchObject({
@@ -928,6 +983,20 @@ describe("sandbox upload and download", () => {
     expect(await readFile(target, "utf8")).toBe("hello");
   });
 
+  it("leaves a pipe where a download was to go, be it named by a link", async () => {
+    gateway.downloads.set("notes.txt", await tarOf("notes.txt", "hello"));
+    const [pipe, link] = [join(user.home, "pipe"), join(user.home, "link")];
+    execFileSync("mkfifo", [pipe]);
+    await symlink("pipe", link);
+    for (const destination of [pipe, link]) {
+      expect(await openshell(`sandbox download box notes.txt ${destination}`)).toMatchObject({
+        code: 7,
+        stderr: `openshell: ${destination} is a device, a pipe or a socket: a download goes into a file or a directory\n`,
+      });
+    }
+    expect([(await lstat(pipe)).isFIFO(), (await lstat(link)).isSymbolicLink()]).toEqual([true, true]);
+  });
+
   it("takes no other name from the sandbox than the one that was asked for", async () => {
     gateway.downloads.set("notes.txt", await tarOf(".bashrc", "evil"));
     await openshell(`sandbox download box notes.txt ${user.home}`);
@@ -940,6 +1009,13 @@ describe("sandbox upload and download", () => {
       code: 3,
       stderr: "openshell: there is no missing\n",
     });
+  });
+
+  it("uploads with create a file whose name has a colon", async () => {
+    await writeFile(join(user.home, "12:30.log"), "hello");
+    await writeFile(join(user.home, "12"), "another");
+    expect((await openshell(`sandbox create --upload ${join(user.home, "12:30.log")}`)).code).toBe(0);
+    expect(gateway.uploads.get(".")?.toString()).toContain("12:30.log");
   });
 
   it("uploads with create when the sandbox is ready", async () => {

@@ -1,13 +1,14 @@
 /** `openshell sandbox upload|download`. */
 import { realpath, stat } from "node:fs/promises";
 import { basename, dirname, resolve } from "node:path";
-import { download, services, upload } from "../../boundary/index.ts";
+import { download, services, treeBytes, upload } from "../../boundary/index.ts";
 import { OpenShellError } from "../../common/errors.ts";
+import { parseUpload } from "../arguments.ts";
 import type { Connection } from "../connection.ts";
 import type { CommandContext } from "../context.ts";
 import { gitKeeps } from "../git-ignore.ts";
 import { openRelay } from "../relay.ts";
-import { oneLine, write } from "../terminal.ts";
+import { oneLine, type Terminal, write } from "../terminal.ts";
 
 export interface UploadChoice {
   /** Absolute, or relative to the sandbox's home. @default the home */
@@ -27,11 +28,31 @@ export async function uploadFiles(
   await uploadPath(context, connection, sandbox, local, { destination, ...options });
 }
 
-/** @throws not-found for a file that is not there, before anything is made for it */
-export async function requireThere(local: string): Promise<void> {
-  await stat(local).catch((cause: Error) => {
-    throw new OpenShellError("not-found", `--upload ${local}: ${cause.message}`, { cause });
+/**
+ * An `--upload`, looked at before anything is made for it. A file whose own name has a colon is that file.
+ * @throws not-found for a file that is not there, and whatever else would keep it from being uploaded
+ */
+export async function checkedUpload({ terminal }: CommandContext, text: string, gitIgnore: boolean) {
+  const isWhole = await stat(text).then(
+    () => true,
+    () => false,
+  );
+  const upload = isWhole ? { local: text } : parseUpload(text);
+  await stat(upload.local).catch((cause: Error) => {
+    throw new OpenShellError("not-found", `--upload ${upload.local}: ${cause.message}`, { cause });
   });
+  const { source, only } = await sourceOf(terminal, upload.local, gitIgnore);
+  await treeBytes(source, only === undefined ? {} : { only });
+  return upload;
+}
+
+/** Where a local path leads, and what of it is taken: all where git has no say. */
+async function sourceOf({ env, signal }: Terminal, local: string, gitIgnore: boolean) {
+  const named = resolve(local);
+  // Followed here already: git is asked about what is uploaded, and the link is none of it. What is not there is told of by who reads it.
+  const source = await realpath(named).catch(() => named);
+  const only = gitIgnore ? await gitKeeps(source, env, signal) : undefined;
+  return { named, source, only };
 }
 
 /** Uploads `local` into a directory of the sandbox. */
@@ -44,12 +65,9 @@ export async function uploadPath(
 ): Promise<void> {
   const { terminal, progress } = context;
   const address = { workspace: context.workspace, sandbox, serviceId: services.files };
-  const named = resolve(local);
-  // Followed here already: git is asked about what is uploaded, and the link is none of it. What is not there is told of below.
-  const source = await realpath(named).catch(() => named);
-  const name = basename(named) || "root";
   try {
-    const keeps = gitIgnore ? await gitKeeps(source, terminal.env, terminal.signal) : undefined;
+    const { named, source, only: keeps } = await sourceOf(terminal, local, gitIgnore);
+    const name = basename(named) || "root";
     const ignored = new Set<string>();
     const only = (path: string) => {
       const kept = keeps?.(path) ?? true;
@@ -101,11 +119,15 @@ export async function downloadFiles(
 async function placeOf(source: string, destination: string, sandbox: string) {
   const asked = basename(source);
   const own = asked === "" || asked === "." || asked === ".." ? sandbox : asked;
-  const isDirectory = await stat(destination).then(
-    (found) => found.isDirectory(),
-    () => false,
-  );
-  return isDirectory || destination.endsWith("/")
+  const there = await stat(destination).catch(() => undefined);
+  // As root it could be replaced, and what a link such as /dev/stdout names with it.
+  if (there !== undefined && !there.isDirectory() && !there.isFile()) {
+    throw new OpenShellError(
+      "failed-precondition",
+      `${destination} is a device, a pipe or a socket: a download goes into a file or a directory`,
+    );
+  }
+  return there?.isDirectory() || destination.endsWith("/")
     ? { destination, name: own }
     : { destination: dirname(destination), name: basename(destination) };
 }

@@ -1,7 +1,7 @@
 /** `openshell sandbox create|list|get|stop|start|delete`. */
-import { OpenShellError } from "../../common/errors.ts";
+import { hasCode, OpenShellError } from "../../common/errors.ts";
 import { openshell } from "../../wire/index.ts";
-import { parseSeconds, parseUpload } from "../arguments.ts";
+import { parseSeconds } from "../arguments.ts";
 import type { Connection } from "../connection.ts";
 import { type CommandContext, outputFormat } from "../context.ts";
 import { exitCodes } from "../exit-codes.ts";
@@ -10,7 +10,7 @@ import { type SandboxData, sandboxColumns, sandboxData, sandboxProperties } from
 import { type CreateOptions, createRequest } from "../spec.ts";
 import { oneLine, write } from "../terminal.ts";
 import { untilDeleted, untilEnded, untilReady, untilRun, untilStopped, type WaitGoal, waitFor } from "../wait.ts";
-import { requireThere, uploadPath } from "./files.ts";
+import { checkedUpload, uploadPath } from "./files.ts";
 
 interface OutputOption {
   readonly output?: string;
@@ -46,24 +46,24 @@ export async function createSandbox(
   command: readonly string[],
 ): Promise<number> {
   const format = outputFormat(options.output);
-  if (options.detach && options.upload.length > 0) {
-    throw new OpenShellError("invalid-argument", "--upload needs a sandbox that is ready: leave --detach out");
-  }
-  if (options.until === "ended" && command.length === 0) {
-    throw new OpenShellError("invalid-argument", "--until ended needs a command after --: without one nothing ends");
-  }
+  refuseIdleOptions(options, command);
   const goal = options.until ?? (command.length > 0 ? "ended" : "ready");
   if (!options.keep && (options.detach || goal === "ready")) {
     throw new OpenShellError("invalid-argument", "--no-keep needs a command after -- that is waited for");
   }
   const deadlines = createDeadlines(options.timeout);
-  const uploads = options.upload.map(parseUpload);
   const request = createRequest(options, context.workspace, command);
-  for (const { local } of uploads) await requireThere(local);
+  const uploads: Awaited<ReturnType<typeof checkedUpload>>[] = [];
+  for (const text of options.upload) uploads.push(await checkedUpload(context, text, options.gitIgnore));
   using connection = await context.connect();
   // Without the answer nobody knows what there is to delete; an interrupt ends what comes after it.
   const call = options.keep ? context.call : context.callToEnd;
-  const { sandbox } = await connection.client.createSandbox(request, call);
+  const { sandbox } = await connection.client.createSandbox(request, call).catch((error: unknown) => {
+    if (hasCode(error, "deadline-exceeded")) {
+      context.terminal.stderr.write(`The sandbox may be made all the same; "openshell sandbox list" shows it.\n`);
+    }
+    throw error;
+  });
   if (!sandbox?.metadata?.id) throw new OpenShellError("internal", "the gateway made no sandbox and gave no reason");
   let data = sandboxData(sandbox);
   try {
@@ -78,8 +78,9 @@ export async function createSandbox(
       data = (await waitOn(context, connection, data, untilEnded, deadlines.ended())) ?? data;
     }
   } catch (error) {
-    if (context.terminal.signal.aborted && options.keep) {
-      const { name } = data;
+    const name = oneLine(data.name);
+    // The errors of a wait name it.
+    if (options.keep && !OpenShellError.from(error).message.includes(`sandbox "${data.name}"`)) {
       context.terminal.stderr.write(`The sandbox ${name} goes on; "openshell sandbox delete ${name}" removes it.\n`);
     }
     throw error;
@@ -88,6 +89,29 @@ export async function createSandbox(
   }
   await printResult(context.terminal, format, data, () => tableOf(sandboxColumns(new Date(), false), [data]));
   return options.detach || goal === "ready" ? exitCodes.ok : (data.exit_code ?? exitCodes.ok);
+}
+
+/** @throws invalid-argument for an option that would do nothing beside the others */
+function refuseIdleOptions(options: SandboxCreateOptions, command: readonly string[]): void {
+  const waits = [
+    ["--upload", options.upload.length > 0],
+    ["--until", options.until !== undefined],
+    ["--timeout", options.timeout !== undefined],
+  ] as const;
+  const [waiting] = waits.find(([, isGiven]) => isGiven) ?? [];
+  if (options.detach && waiting !== undefined) {
+    throw new OpenShellError("invalid-argument", `${waiting} needs a sandbox that is waited for: leave --detach out`);
+  }
+  if (options.until === "ended" && command.length === 0) {
+    throw new OpenShellError("invalid-argument", "--until ended needs a command after --: without one nothing ends");
+  }
+  const ofCommand = options.restart !== undefined ? "--restart" : options.tty ? "--tty" : undefined;
+  if (ofCommand !== undefined && command.length === 0) {
+    throw new OpenShellError("invalid-argument", `${ofCommand} is for the command after --, and there is none`);
+  }
+  if (!options.gitIgnore && options.upload.length === 0) {
+    throw new OpenShellError("invalid-argument", "--no-git-ignore is for what --upload takes, and there is none");
+  }
 }
 
 /** Deletes a sandbox that nobody is to keep, after an interrupt too; what became of its command is not changed by a failure. */
