@@ -98,6 +98,8 @@ export interface RuntimeProcessOptions {
   readonly init?: boolean;
   /** Runs as this user. @default root */
   readonly uid?: number;
+  /** Puts into its home what an earlier run left there. @default nothing */
+  readonly furnish?: (home: string) => void;
   /** The program, when it is not the source tree's. */
   readonly bundle?: string;
   /** Root directory of an image, with the relocatable bundle in /openshell. @default none: this machine's files */
@@ -141,6 +143,7 @@ export class RuntimeProcess implements AsyncDisposable {
     mkdirSync(join(directory, "home"));
     chmodSync(identity, 0o777);
     chmodSync(join(directory, "home"), 0o777);
+    options.furnish?.(join(directory, "home"));
     const files: Record<string, string> = {
       "tls.crt": generation.runtime.certPem,
       "tls.key": generation.runtime.keyPem,

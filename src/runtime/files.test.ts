@@ -1,12 +1,26 @@
 import { createHash, randomBytes } from "node:crypto";
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { pack } from "tar-stream";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { download, services, upload } from "../boundary/index.ts";
 import { decodeFrames, encodeFrame } from "../common/frames.ts";
 import { boundary } from "../wire/index.ts";
 import { isRoot, RuntimeProcess, type TestSupervisor } from "./_harness.ts";
+
+type Request = NonNullable<MessageInitShape<typeof boundary.FilesRequestSchema>["payload"]>;
 
 describe.skipIf(!isRoot)("files over the boundary", () => {
   let runtime: RuntimeProcess;
@@ -110,6 +124,43 @@ describe.skipIf(!isRoot)("files over the boundary", () => {
       .poll(async () => (await supervisor.exec(["ls", "-A"])).stdout, { timeout: 5_000 })
       .not.toContain("made");
     expect((await supervisor.exec(["sh", "-c", "find . -name '.openshell-*'"])).stdout).toBe("");
+  });
+
+  it("that are on their way in when the sandbox is stopped leave nothing", async () => {
+    await using ending = await RuntimeProcess.start();
+    await using other = await ending.supervisor();
+    await other.connect();
+    const channel = await other.channel(services.files);
+    const send = (payload: Request) => channel.write(encodeFrame(boundary.FilesRequestSchema, { payload }));
+    await send({ case: "upload", value: { destination: "." } });
+    const archive = pack();
+    // So many that to take them away needs its time.
+    for (let index = 0; index < 3_000; index += 1) archive.entry({ name: `many/${index}` }, "x");
+    archive.entry({ name: "many/unfinished", size: 1_000_000 }).write(Buffer.alloc(100_000));
+    let sent = 0;
+    for await (const chunk of archive as AsyncIterable<Uint8Array>) {
+      await send({ case: "data", value: chunk });
+      sent += chunk.length;
+      if (sent >= 3_000 * 1_024 + 100_000) break;
+    }
+    const made = () => readdirSync(ending.home, { encoding: "utf8", recursive: true }).join("\n");
+    await expect.poll(made).toMatch(/\/many\/unfinished$/m);
+    other.send({ case: "terminate", value: { reason: "test" } });
+    expect(await ending.exited).toBe(128 + 15);
+    expect(readdirSync(ending.home)).toEqual([]);
+  });
+
+  it("that were on their way in when the sandbox was killed are gone at its next start, and nothing else", async () => {
+    const others = [".openshell-0123456789ab.d", ".openshell-0123456789AB", "work"];
+    const furnish = (home: string) => {
+      for (const name of [".openshell-0123456789ab", ...others]) {
+        mkdirSync(join(home, name));
+        writeFileSync(join(home, name, "file"), "x");
+      }
+      writeFileSync(join(home, ".openshell-00000000000f"), "x");
+    };
+    await using next = await RuntimeProcess.start({ furnish });
+    await expect.poll(() => readdirSync(next.home).sort()).toEqual([".openshell-00000000000f", ...others].sort());
   });
 
   it("are refused before the first byte when they cannot fit", async () => {

@@ -1,9 +1,11 @@
-import { statfs } from "node:fs/promises";
-import { dirname, resolve } from "node:path";
+import { readdirSync } from "node:fs";
+import { rm, statfs } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { type ByteChannel, bytesFields, cut, encodeBytesFrame, extractTree, packTree } from "../boundary/index.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { decodeFrames, encodeFrame } from "../common/frames.ts";
+import type { Logger } from "../common/log.ts";
 import { boundary, statusNumber } from "../wire/index.ts";
 
 type Reply = NonNullable<MessageInitShape<typeof boundary.FilesReplySchema>["payload"]>;
@@ -12,13 +14,34 @@ export interface FilesOptions {
   readonly home: string;
   /** Called once it is known what is asked for; throws where nothing may be served. */
   readonly permit: () => void;
+  /** Aborted when the channel is lost; an upload then takes away what it was making. */
+  readonly signal: AbortSignal;
+}
+
+/** What an upload makes below its destination until it is whole, as `extractTree` names it. */
+const unfinished = /^\.openshell-[0-9a-f]{12}$/;
+
+/**
+ * Takes away what uploads into `home` itself were making when an earlier run was killed; resolves when that is done, and does not reject.
+ * What is made after this was called is none of it.
+ */
+export async function removeUnfinished(home: string, log: Logger): Promise<void> {
+  try {
+    const entries = readdirSync(home, { withFileTypes: true });
+    for (const { name } of entries.filter((one) => one.isDirectory() && unfinished.test(one.name))) {
+      await rm(join(home, name), { recursive: true, force: true });
+      log.info({ name }, "what an upload left was removed");
+    }
+  } catch (error) {
+    log.warn({ err: error }, "what uploads left cannot be removed");
+  }
 }
 
 /** Serves one upload or download. Paths are the agent's to choose: this process has the agent's rights and no others. */
-export async function serveFiles(channel: ByteChannel, { home, permit }: FilesOptions): Promise<void> {
+export async function serveFiles(channel: ByteChannel, { home, permit, signal }: FilesOptions): Promise<void> {
   const send = (payload: Reply) => channel.write(encodeFrame(boundary.FilesReplySchema, { payload }));
   try {
-    const requests = decodeFrames(boundary.FilesRequestSchema, channel.readable);
+    const requests = decodeFrames(boundary.FilesRequestSchema, until(signal, channel.readable));
     const first = await requests.next();
     const request = first.done === true ? undefined : first.value.payload;
     permit();
@@ -69,6 +92,24 @@ async function freeBytes(path: string): Promise<bigint | undefined> {
 
 function mebibytes(bytes: bigint): string {
   return (Number(bytes) / 1024 ** 2).toFixed(1);
+}
+
+/** What comes; once the signal is aborted its reason is thrown, also while nothing comes. */
+async function* until<T>(signal: AbortSignal, source: AsyncIterable<T>): AsyncGenerator<T, void, undefined> {
+  const items = source[Symbol.asyncIterator]();
+  for (;;) {
+    signal.throwIfAborted();
+    const { promise: aborted, reject } = Promise.withResolvers<never>();
+    const abort = () => reject(signal.reason);
+    signal.addEventListener("abort", abort, { once: true });
+    try {
+      const next = await Promise.race([items.next(), aborted]);
+      if (next.done === true) return;
+      yield next.value;
+    } finally {
+      signal.removeEventListener("abort", abort);
+    }
+  }
 }
 
 async function* dataOf(requests: AsyncIterable<boundary.FilesRequest>): AsyncGenerator<Uint8Array, void, undefined> {

@@ -8,6 +8,7 @@ import { imageEnvironment } from "./environment.ts";
 import type { FenceState } from "./fence.ts";
 import { parseTargets, probeFence } from "./fence-probe.ts";
 import { takeSpan } from "./fence-span.ts";
+import { removeUnfinished } from "./files.ts";
 import { type Identity, takeIdentity } from "./identity.ts";
 import { loadNative } from "./native/index.ts";
 import { Processes } from "./processes.ts";
@@ -61,6 +62,7 @@ export async function runAsInit(environment: NodeJS.ProcessEnv, log: Logger, sig
   const span = takeSpan(settings.identityDirectory);
   const identity = takeIdentity(settings.identityDirectory);
 
+  void removeUnfinished(settings.home, log);
   const processes = new Processes(native);
   const runtime = new Runtime({
     identity,

@@ -47,6 +47,8 @@ export class Refused {
 
 interface HeldChannel {
   readonly tls: string;
+  /** It writes files or reads them, and no process ends with it. */
+  readonly isTransfer: boolean;
   readonly lost: (error: OpenShellError) => void;
 }
 
@@ -185,11 +187,12 @@ export class Runtime {
   }
 
   /**
-   * Keeps a channel with who opened it: `lost` is called when another supervisor takes the session over.
-   * @returns what forgets it
+   * Keeps a channel with who opened it: `lost` is called when another supervisor takes the session over, and of a transfer when the runtime
+   * begins to end.
+   * @returns what forgets it, for when nothing of it is left; transfers are waited for
    */
-  holdChannel(tls: string, lost: (error: OpenShellError) => void): () => void {
-    const held = { tls, lost };
+  holdChannel(tls: string, isTransfer: boolean, lost: (error: OpenShellError) => void): () => void {
+    const held = { tls, isTransfer, lost };
     this.#channels.add(held);
     return () => this.#channels.delete(held);
   }
@@ -224,7 +227,8 @@ export class Runtime {
   // --- the end ----------------------------------------------------------------------------------------------------------------
 
   /**
-   * TERM to the tree, a grace period, KILL; then `ended` resolves, at most 1.5 s after the grace period. Repeated calls change nothing.
+   * TERM to the tree, a grace period, KILL; then `ended` resolves, at most 1.5 s after the grace period. Transfers are broken off at once,
+   * and what uploads were making is gone, too, unless that takes longer. Repeated calls change nothing.
    *
    * `ended` is the main process's exit code where that had ended by itself; else this program was ended as by the signal, and says so: a
    * kubelet that evicts a Pod keeps its reason only where a container failed.
@@ -237,6 +241,7 @@ export class Runtime {
     log.info({ reason }, "ending");
     this.#session = terminate();
     this.#main.stop();
+    for (const { lost } of this.#transfers()) lost(new OpenShellError("unavailable", "the sandbox is ending"));
     // A process stopped for a lost supervisor may clean up; one that could reach the network may not.
     const breached = this.#freezer.has("fence-breached");
     if (!breached) {
@@ -259,8 +264,12 @@ export class Runtime {
   #gone(by: number): Promise<void> {
     return this.#until(by, () => {
       this.#options.processes.reap();
-      return this.#options.processes.tryList()?.length === 0;
+      return this.#options.processes.tryList()?.length === 0 && this.#transfers().length === 0;
     });
+  }
+
+  #transfers(): HeldChannel[] {
+    return [...this.#channels].filter(({ isTransfer }) => isTransfer);
   }
 
   /** Waits for the condition, until `by` on the monotonic clock at the latest. */

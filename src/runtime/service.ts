@@ -113,22 +113,25 @@ export function boundaryService(
     };
     const lost = () => end(new OpenShellError("cancelled", "the channel was lost"));
     context.signal.addEventListener("abort", lost, { once: true });
-    const release = runtime.holdChannel(peer, end);
+    const release = runtime.holdChannel(peer, serviceId === services.files, end);
+    let served = Promise.resolve();
     const permit = () => {
       gone.signal.throwIfAborted();
       runtime.checkChannel(peer);
     };
     try {
       yield { payload: { case: "opened", value: {} } };
-      service(channel, { signal: gone.signal, permit, runtime, processes, home }).catch((error: unknown) => {
+      const context = { signal: gone.signal, permit, runtime, processes, home };
+      served = service(channel, context).catch((error: unknown) => {
         log.error({ err: error, service: serviceId }, "a channel failed");
         outgoing.end(error);
       });
       for await (const value of outgoing) yield { payload: { case: "data", value } };
     } finally {
-      release();
       context.signal.removeEventListener("abort", lost);
       gone.abort(new OpenShellError("cancelled", "the channel ended"));
+      // An upload may still have to take away what it was making.
+      void served.then(release);
     }
   }
 }
@@ -164,7 +167,7 @@ function serviceOf(id: string): Service {
           signal,
         });
     case services.files:
-      return (channel, { permit, home }) => serveFiles(channel, { permit, home });
+      return (channel, { permit, signal, home }) => serveFiles(channel, { permit, signal, home });
     case services.tcp:
       return (channel, { permit, signal }) => serveTcp(channel, { permit, signal });
     default:
