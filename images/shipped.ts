@@ -26,7 +26,7 @@ const certificateFiles = [
  * A small young generation keeps a supervisor at rest at 27 MB of its own instead of 35. A heap of 12 MB beside which buffers come and go
  * would be collected in full every 3 MB that pass (measured: 29 times in 80 MB); growing by 300 % first makes that once.
  */
-const supervisorHeap = ["--max-semi-space-size=1", "--heap-growing-percent=300", "--max-old-space-size=128"];
+export const supervisorHeap = ["--max-semi-space-size=1", "--heap-growing-percent=300", "--max-old-space-size=128"];
 
 export async function gatewayImage(name: string, context: BuildContext): Promise<ImageSpec> {
   const script = await bundle("gateway", context.bundles);

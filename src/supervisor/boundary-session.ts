@@ -1,11 +1,12 @@
 import { createSecureContext } from "node:tls";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import * as grpc from "@grpc/grpc-js";
-import { checkVersion, heartbeat, localVersion } from "../boundary/index.ts";
+import { checkVersion, chunkBytes, heartbeat, localVersion } from "../boundary/index.ts";
 import { AsyncQueue, failuresAfter, sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { boundary, type Client, createChannel, grpcClient } from "../wire/index.ts";
+import { channelOptions } from "./_channel-options.ts";
 import { Watchdog } from "./_timers.ts";
 import type { SupervisorSettings } from "./settings.ts";
 import type { BoundaryLink, End, EndReason } from "./state.ts";
@@ -45,6 +46,8 @@ export interface BoundaryOptions {
 /** A TCP connection and TLS handshake that took longer is begun anew: the first SYN to a new Pod is often dropped and resent only after 1 s. */
 const firstHelloMs = 600;
 const longestHelloMs = 6000;
+/** Most bytes of one message of the runtime's, which is hostile and of which several are held at once; its largest carry `chunkBytes`. */
+const maxMessageBytes = 2 * chunkBytes;
 /** After this many attempts in a row the workload is far from starting (an image pull), and the pause grows to `idleRetryMs`. */
 const eagerAttempts = 200;
 const idleRetryMs = 500;
@@ -145,7 +148,8 @@ export class BoundarySession {
     const channel = createChannel(settings.target, this.#credentials, {
       "grpc.ssl_target_name_override": settings.serverName,
       "grpc.default_authority": settings.serverName,
-      "grpc.use_local_subchannel_pool": 1,
+      ...channelOptions,
+      "grpc.max_receive_message_length": maxMessageBytes,
       ...(keepaliveMs === undefined
         ? {}
         : { "grpc.keepalive_time_ms": keepaliveMs, "grpc.keepalive_timeout_ms": keepaliveMs }),

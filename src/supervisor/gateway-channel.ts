@@ -1,5 +1,6 @@
 import * as grpc from "@grpc/grpc-js";
 import { type Client, createChannel, grpcClient, openshell } from "../wire/index.ts";
+import { channelOptions } from "./_channel-options.ts";
 import type { SupervisorSettings } from "./settings.ts";
 
 export type GatewayClient = Client<typeof openshell.OpenShell>;
@@ -32,7 +33,7 @@ export class GatewayChannel {
   }
 
   #connect() {
-    const channel = createChannel(this.#settings.target, this.#credentials, { "grpc.use_local_subchannel_pool": 1 });
+    const channel = createChannel(this.#settings.target, this.#credentials, channelOptions);
     return { channel, client: grpcClient(openshell.OpenShell, channel) };
   }
 }

@@ -28,8 +28,11 @@ export interface SupervisorOptions {
 /** Services that end in the runtime: the supervisor carries their bytes and reads none. */
 const piped: ReadonlySet<string> = new Set([services.exec, services.files, services.tcp]);
 
-/** Relays open at a time; one more is refused, so that a gateway cannot exhaust this process. */
-const maxRelays = 512;
+/**
+ * Relays open at a time; one more is refused, so that a gateway cannot exhaust this process. A few more than a gateway opens: what it has
+ * given up may not have ended here.
+ */
+const maxRelays = 80;
 
 /** One supervisor process: the two sessions, and the relays between them. */
 export class Supervisor {

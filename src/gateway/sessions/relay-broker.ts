@@ -5,8 +5,11 @@ import { OpenShellError } from "../../common/errors.ts";
 import type { openshell } from "../../wire/index.ts";
 import { openingOf } from "../opening.ts";
 
-/** Relays a sandbox may have at once. */
-export const relaysPerSandbox = 256;
+/**
+ * Relays a sandbox may have at once. One that stands still in both directions, because nobody takes what it carries, has the supervisor
+ * hold some 2.5 MiB, and all of them have to fit into its memory limit (e2e/paused-relays.test.ts).
+ */
+export const relaysPerSandbox = 64;
 /** How long a supervisor has to answer RelayOpen, in milliseconds. */
 export const openTimeoutMs = 10_000;
 /** Most bytes a supervisor may put into one frame. */
