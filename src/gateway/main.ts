@@ -1,8 +1,9 @@
+// Before all others: the schema of the settings, which is made where it is imported, would have it grow.
+import "./_small-young-generation.ts";
 import { Command, CommanderError, Option } from "commander";
 import { EndSignals, endAtOnce } from "../common/end-signals.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { createLogger } from "../common/log.ts";
-import { keepYoungGenerationSmall } from "../common/small-young-generation.ts";
 import { configPath, loadSettings } from "./config-file.ts";
 import { flagOrVariable, switchOf } from "./flags.ts";
 import { oidcFlags } from "./oidc-flags.ts";
@@ -12,7 +13,6 @@ import { version } from "./version.ts";
 const failure = 1;
 const misuse = 2;
 
-keepYoungGenerationSmall();
 const signals = new EndSignals();
 
 const program = new Command("openshell-gateway")

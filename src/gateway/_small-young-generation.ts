@@ -1,0 +1,3 @@
+import { keepYoungGenerationSmall } from "../common/small-young-generation.ts";
+
+keepYoungGenerationSmall();
