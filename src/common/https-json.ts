@@ -62,7 +62,7 @@ export async function requestJson(url: string, options: JsonRequest = {}): Promi
 }
 
 function exchange(url: string, settings: RequestOptions, body: string | undefined) {
-  const request = url.startsWith("https:") ? httpsRequest : httpRequest;
+  const request = new URL(url).protocol === "https:" ? httpsRequest : httpRequest;
   return new Promise<{ status: number; text: string }>((resolve, reject) => {
     const outgoing = request(url, settings, (incoming) => {
       const chunks: Buffer[] = [];
