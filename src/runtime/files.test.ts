@@ -87,6 +87,21 @@ describe.skipIf(!isRoot)("files over the boundary", () => {
     expect(received).toMatchObject({ files: 1, skipped: ["names/b\ufffd: its name is not UTF-8"] });
   });
 
+  it.each([
+    ["by their number", 1_500, 1, 999],
+    ["by the length of their names", 1_000, 6, 229],
+  ])("that are left out are told as far as a message holds, %s", async (_by, count, depth, told) => {
+    const directory = ["left-out", `of-${count}`, ...Array.from({ length: depth }, () => "d".repeat(180))].join("/");
+    const script = 'mkdir -p "$1" && cd "$1" && seq -f fifo-%04g $2 | xargs mkfifo && echo x > kept';
+    expect((await supervisor.exec(["sh", "-c", script, "sh", directory, String(count)])).code).toBe(0);
+    const channel = await supervisor.channel(services.files);
+    const destination = join(local, `left-out-${count}`);
+    const { files, skipped } = await download(channel, { source: `left-out/of-${count}`, destination });
+    expect(files).toBe(1);
+    expect(skipped).toHaveLength(told + 1);
+    expect(skipped.at(-1)).toBe(`and ${count - told} more`);
+  });
+
   it("that do not exist are named, on either side", async () => {
     const channel = await supervisor.channel(services.files);
     await expect(download(channel, { source: "nowhere", destination: local })).rejects.toMatchObject({

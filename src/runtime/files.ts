@@ -18,6 +18,10 @@ export interface FilesOptions {
   readonly signal: AbortSignal;
 }
 
+/** Lines of what a transfer left out, and their bytes: a summary is one frame, which holds 1 MiB. */
+const maxSkipped = 1_000;
+const maxSkippedBytes = 256 * 1024;
+
 /** What an upload makes below its destination until it is whole, as `extractTree` names it. */
 const unfinished = /^\.openshell-[0-9a-f]{12}$/;
 
@@ -125,6 +129,19 @@ function wireSummary(summary: Awaited<ReturnType<typeof extractTree>>) {
     files: BigInt(summary.files),
     bytes: BigInt(summary.bytes),
     path: summary.path,
-    skipped: summary.skipped.slice(0, 1_000),
+    skipped: bounded(summary.skipped),
   };
+}
+
+/** As much of a list as fits into a summary; the rest is counted in a last line. */
+function bounded(lines: readonly string[]): string[] {
+  let bytes = 0;
+  const cutAt = lines.findIndex((line, index) => {
+    bytes += Buffer.byteLength(line);
+    return bytes > maxSkippedBytes || index >= maxSkipped;
+  });
+  if (cutAt === -1) return [...lines];
+  // One less than fits, for the line that counts.
+  const kept = lines.slice(0, Math.min(cutAt, maxSkipped - 1));
+  return [...kept, `and ${lines.length - kept.length} more`];
 }
