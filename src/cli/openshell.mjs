@@ -15,7 +15,8 @@ const own = join(modules, ".bin", "node");
 
 if (!existsSync(own)) {
   process.stderr.write(`openshell: run "npm ci" in ${fileURLToPath(new URL("../..", import.meta.url))} first\n`);
-  process.exitCode = 1;
+  // As src/cli/exit-codes.ts has it: 1 could be the code of a command in a sandbox.
+  process.exitCode = process.argv.some((word) => word === "exec" || word === "create") ? 125 : 1;
 } else if (Number(process.versions.node.split(".")[0]) >= oldestMajor) {
   process.argv[1] = main;
   // Half of a short command's time is the compiling of what it imports; where nothing can be kept it is compiled each time.
@@ -25,9 +26,10 @@ if (!existsSync(own)) {
   await import((await wholeProgram(join(modules, ".cache", "openshell-cli"))) ?? "./main.ts");
 } else {
   const child = spawn(own, [fileURLToPath(import.meta.url), ...process.argv.slice(2)], { stdio: "inherit" });
-  // The child is in the same group and hears the terminal itself; this one only waits for it.
-  for (const signal of ["SIGINT", "SIGHUP"]) process.on(signal, () => {});
-  process.on("SIGTERM", () => child.kill("SIGTERM"));
+  // The child is in the same group and hears the terminal itself, where a second SIGINT would be its end; what is sent to this one alone it
+  // hears as well.
+  for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => child.kill("SIGTERM"));
+  process.on("SIGHUP", () => child.kill("SIGHUP"));
   child.on("exit", (code, signal) => {
     if (signal === null) process.exit(code);
     process.removeAllListeners(signal);

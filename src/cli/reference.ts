@@ -30,6 +30,8 @@ export function commandReference(): string {
     "|---:|---|",
     ...codes,
     "",
+    "A hang-up ends a command though it was started with `nohup`; `setsid` keeps it running.",
+    "",
   ].join("\n");
 }
 
