@@ -17,13 +17,12 @@ export function splitCommand(argv: readonly string[]): SplitArguments {
 
 /** `KEY=VALUE` options as a map; a later one wins. */
 export function parsePairs(option: string, pairs: readonly string[]): Record<string, string> {
-  const map: Record<string, string> = {};
-  for (const pair of pairs) {
+  const entries = pairs.map((pair) => {
     const at = pair.indexOf("=");
     if (at <= 0) throw new OpenShellError("invalid-argument", `${option} "${pair}": write it as KEY=VALUE`);
-    map[pair.slice(0, at)] = pair.slice(at + 1);
-  }
-  return map;
+    return [pair.slice(0, at), pair.slice(at + 1)] as const;
+  });
+  return Object.fromEntries(entries);
 }
 
 /**
@@ -43,13 +42,13 @@ export function parseJsonObject(option: string, text: string): JsonObject {
   return value as JsonObject;
 }
 
-/** A number of seconds, zero or more, as milliseconds; undefined for 0, which means no limit. */
+/** A decimal number of seconds, zero or more, as milliseconds, at least one; undefined for 0, which means no limit. */
 export function parseSeconds(option: string, text: string): number | undefined {
   const seconds = Number(text);
-  if (text.trim() === "" || !Number.isFinite(seconds) || seconds < 0 || seconds > 2_000_000) {
+  if (!/^(\d+\.?\d*|\.\d+)$/.test(text) || seconds > 2_000_000) {
     throw new OpenShellError("invalid-argument", `${option} "${text}": expected seconds, such as 30 (0 for no limit)`);
   }
-  return seconds === 0 ? undefined : Math.round(seconds * 1000);
+  return seconds === 0 ? undefined : Math.max(1, Math.round(seconds * 1000));
 }
 
 /**

@@ -1,11 +1,13 @@
+import { execFileSync } from "node:child_process";
 import { readdir, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { OpenShellError } from "../common/errors.ts";
 import { TestUser } from "./_test-gateway.ts";
-import { type Bearer, storedBearer } from "./bearer.ts";
+import { type Bearer, givenBearer, storedBearer } from "./bearer.ts";
 import { configDirectory, GatewayDirectory, parseEndpoint } from "./gateways.ts";
 
 /** The refresh of a token is asked for, and answered when the test says so. */
@@ -58,6 +60,23 @@ const never = new AbortController().signal;
 const accessToken = async () => (await directory.token("prod"))?.access_token;
 const tokenPath = () => join(directory.path, "gateways", "prod", "oidc_token.json");
 
+describe("a token in a file", () => {
+  it("is read for each call, and once where it is no regular file", async () => {
+    const file = join(user.home, "token");
+    await writeFile(file, "first\n");
+    const renewed = givenBearer(file, {});
+    expect(await renewed?.token(never)).toBe("first");
+    await writeFile(file, "second\n");
+    expect(await renewed?.token(never)).toBe("second");
+    // As a shell makes it of <(command).
+    const pipe = join(user.home, "pipe");
+    execFileSync("mkfifo", [pipe]);
+    const once = givenBearer(pipe, {});
+    const [, token] = await Promise.all([writeFile(pipe, "piped\n"), once?.token(never)]);
+    expect([token, await once?.token(never)]).toEqual(["piped", "piped"]);
+  });
+});
+
 describe("a login that is being renewed", () => {
   it("is renewed once for all who ask", async () => {
     const other = storedBearer(directory, "prod", { issuer: issuerOf(), clientId: "openshell-cli" }, {});
@@ -99,6 +118,22 @@ describe("a login that is being renewed", () => {
       });
       expect(await accessToken()).toBe("alice");
     });
+  });
+
+  it("is not given up for a new one that could not be stored", async () => {
+    const asked = vi.fn();
+    void refresh.asked.promise.then(asked);
+    const full = vi
+      .spyOn(directory, "checkStorable")
+      .mockRejectedValue(new OpenShellError("failed-precondition", "no space"));
+    try {
+      await expect(alice.token(never)).rejects.toMatchObject({ message: "no space" });
+    } finally {
+      full.mockRestore();
+    }
+    expect(asked).not.toHaveBeenCalled();
+    await rm(directory.path, { recursive: true });
+    await expect(directory.checkStorable("prod", { access_token: "x" })).rejects.toMatchObject({ code: "not-found" });
   });
 
   it("is over when a client that knows no lock logged out meanwhile", async () => {

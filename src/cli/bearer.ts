@@ -1,5 +1,5 @@
 /** The bearer token of a call: given by the user, or of the login that is stored for the gateway. */
-import { readFile } from "node:fs/promises";
+import { readFile, stat } from "node:fs/promises";
 import { hasCode, OpenShellError } from "../common/errors.ts";
 import type { Environment, GatewayDirectory } from "./gateways.ts";
 import {
@@ -20,13 +20,24 @@ export interface Bearer {
 }
 
 /**
- * A token that the user gives: a file, read for every call since whoever writes it renews it, or the environment.
+ * A token that the user gives: a file, read for every call since whoever writes it renews it, or the environment. What is no regular file,
+ * such as the output of a command that a shell names, can be read once.
  * @param file --bearer-token-file
  */
 export function givenBearer(file: string | undefined, env: Environment): Bearer | undefined {
   const path = file ?? (env.OPENSHELL_BEARER_TOKEN_FILE || undefined);
   if (path !== undefined) {
-    return { token: () => tokenIn(path), remedy: `put a valid token into ${path}` };
+    let first: Promise<string> | undefined;
+    const token = async () => {
+      const isFile = await stat(path).then(
+        (found) => found.isFile(),
+        () => true,
+      );
+      if (isFile) return tokenIn(path);
+      first ??= tokenIn(path);
+      return first;
+    };
+    return { token, remedy: `put a valid token into ${path}` };
   }
   const text = env.OPENSHELL_BEARER_TOKEN?.trim();
   if (!text) return undefined;
@@ -105,6 +116,8 @@ async function renewed(
   if (current.client_credentials === true && secret) {
     next = await clientLogin(client, secret, signal);
   } else if (current.refresh_token) {
+    // A provider may take a refresh token once: what it gives for it has to have a place.
+    await directory.checkStorable(name, current);
     try {
       next = await refreshLogin(client, current, signal);
     } catch (error) {

@@ -52,9 +52,9 @@ export async function resolveTarget(choice: GatewayChoice, env: Environment): Pr
   const override = choice.gatewayEndpoint ?? (env.OPENSHELL_GATEWAY_ENDPOINT || undefined);
   const named = choice.gateway ?? (env.OPENSHELL_GATEWAY || undefined);
   const active = named === undefined ? await directory.active() : undefined;
-  const name = named ?? active;
   if (override !== undefined) {
     const endpoint = parseEndpoint(override);
+    const name = named ?? (await wholeOf(directory, active));
     const known = name === undefined ? undefined : await directory.find(name);
     const isItsOwn = known !== undefined && isEndpointOf(known, endpoint);
     const trusts = isItsOwn || choice.gateway !== undefined;
@@ -69,6 +69,7 @@ export async function resolveTarget(choice: GatewayChoice, env: Environment): Pr
     };
     return keepingTokens(target);
   }
+  const name = named ?? active;
   if (name === undefined) {
     throw new OpenShellError(
       "failed-precondition",
@@ -89,6 +90,11 @@ export async function resolveTarget(choice: GatewayChoice, env: Environment): Pr
     ...optional("certificates", await directory.certificates(name)),
     ...optional("bearer", await bearerOf(choice, env, directory, known)),
   });
+}
+
+/** The gateway in use, where all of it can be read: an endpoint that is given needs nothing of it. */
+async function wholeOf(directory: GatewayDirectory, active: string | undefined): Promise<string | undefined> {
+  return (await directory.list()).known.find(({ name }) => name === active)?.name;
 }
 
 function optional<K extends string, V>(key: K, value: V | undefined): { readonly [name in K]?: V } {

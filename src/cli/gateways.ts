@@ -1,6 +1,6 @@
 /** The gateways a user knows: files below `<cfg>/openshell`, shared with the Python SDK and other clients. */
 import { createPrivateKey, randomUUID, X509Certificate } from "node:crypto";
-import { mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
+import { chmod, mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
@@ -82,7 +82,7 @@ export function parseEndpoint(text: string): Endpoint {
       `"${text}" is not an endpoint: write it as https://HOST:PORT (or http://HOST:PORT for a gateway without TLS)`,
     );
   }
-  if (url.pathname !== "/" || url.search !== "" || url.username !== "") {
+  if (url.href !== `${url.origin}/`) {
     throw new OpenShellError("invalid-argument", `the endpoint "${text}" may hold only a scheme, a host and a port`);
   }
   const tls = url.protocol === "https:";
@@ -176,10 +176,11 @@ export class GatewayDirectory {
     throw await this.#missing(name);
   }
 
-  /** The name in `active_gateway`, or undefined. */
+  /** The name in `active_gateway`, or undefined; what can be no gateway's name counts as none. */
   async active(): Promise<string | undefined> {
     const text = await ifThere(readFile(join(this.path, "active_gateway"), "utf8"));
-    return text?.trim() || undefined;
+    const name = text?.trim() ?? "";
+    return gatewayName.test(name) ? name : undefined;
   }
 
   async use(name: string): Promise<void> {
@@ -209,7 +210,8 @@ export class GatewayDirectory {
     checkGatewayName(name);
     if (certificates !== undefined) checkCertificates(certificates);
     const authority = oidc?.ca;
-    if (authority !== undefined) parsePem("CA certificate of the OIDC provider", () => new X509Certificate(authority));
+    if (authority !== undefined)
+      parsePem("CA certificate of the OIDC provider", authority, (pem) => new X509Certificate(pem));
     const directory = this.#directoryOf(name);
     const metadata: GatewayMetadata = {
       name,
@@ -226,10 +228,10 @@ export class GatewayDirectory {
     if (oidc?.issuer !== undefined && !(await this.#isUsersProvider(name, oidc.issuer))) {
       for (const file of [tokenFile, oidcAuthorityFile]) await rm(join(directory, file), { force: true });
     }
-    await written(mkdir(directory, { recursive: true, mode: 0o700 }));
+    await makePrivate(directory);
     if (authority !== undefined) await writeWhole(join(directory, oidcAuthorityFile), authority);
     if (certificates !== undefined) {
-      await written(mkdir(join(directory, "mtls"), { recursive: true, mode: 0o700 }));
+      await makePrivate(join(directory, "mtls"));
       for (const [key, file] of Object.entries(certificateFiles)) {
         const pem = certificates[key as keyof GatewayCertificates];
         if (pem === undefined) await rm(join(directory, "mtls", file), { force: true });
@@ -276,7 +278,14 @@ export class GatewayDirectory {
    */
   async storeToken(name: string, token: StoredToken): Promise<void> {
     const path = join(this.#directoryOf(name), tokenFile);
-    await this.#inPlace(name, writeWhole(path, `${JSON.stringify(token, null, 2)}\n`));
+    await this.#inPlace(name, writeWhole(path, tokenText(token)));
+  }
+
+  /** @throws failed-precondition where a token like this one could not be stored now, such as on a full disk; not-found as `storeToken` */
+  async checkStorable(name: string, token: StoredToken): Promise<void> {
+    const path = join(this.#directoryOf(name), `.${randomUUID()}`);
+    await this.#inPlace(name, writeWhole(path, tokenText(token)));
+    await rm(path, { force: true });
   }
 
   /**
@@ -357,26 +366,31 @@ export class GatewayDirectory {
   }
 }
 
+function tokenText(token: StoredToken): string {
+  return `${JSON.stringify(token, null, 2)}\n`;
+}
+
 /**
  * @throws invalid-argument naming what is no PEM, or that key and certificate do not belong together
  */
 function checkCertificates({ ca, cert, key }: GatewayCertificates): void {
-  parsePem("CA certificate", () => new X509Certificate(ca));
+  parsePem("CA certificate", ca, (pem) => new X509Certificate(pem));
   if (cert === undefined || key === undefined) return;
-  const certificate = parsePem("client certificate", () => new X509Certificate(cert));
-  const privateKey = parsePem("client key", () => createPrivateKey(key));
+  const certificate = parsePem("client certificate", cert, (pem) => new X509Certificate(pem));
+  const privateKey = parsePem("client key", key, (pem) => createPrivateKey(pem));
   if (!certificate.checkPrivateKey(privateKey)) {
     throw new OpenShellError("invalid-argument", "the client key does not belong to the client certificate");
   }
 }
 
-function parsePem<T>(what: string, parse: () => T): T {
+function parsePem<T>(what: string, pem: string, parse: (pem: string) => T): T {
   try {
-    return parse();
+    return parse(pem);
   } catch (cause) {
-    throw new OpenShellError("invalid-argument", `the ${what} is not PEM (a text that begins with "-----BEGIN")`, {
-      cause,
-    });
+    const why = pem.includes("-----BEGIN")
+      ? "cannot be read: it is damaged, or encrypted and has to be decrypted first"
+      : 'is not PEM (a text that begins with "-----BEGIN")';
+    throw new OpenShellError("invalid-argument", `the ${what} ${why}`, { cause });
   }
 }
 
@@ -414,6 +428,12 @@ async function writeWhole(path: string, text: string): Promise<void> {
     await rm(temporary, { force: true }).catch(() => {});
     throw notWritten(error);
   }
+}
+
+/** A directory that may be there, with other rights: who may write in it may replace the keys. */
+async function makePrivate(path: string): Promise<void> {
+  await written(mkdir(path, { recursive: true, mode: 0o700 }));
+  await written(chmod(path, 0o700));
 }
 
 async function written<T>(writing: Promise<T>): Promise<T> {

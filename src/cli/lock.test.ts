@@ -18,8 +18,8 @@ const take = () => tryLock(path, staleMs);
 const release = (lock: AsyncDisposable | undefined) => lock?.[Symbol.asyncDispose]();
 
 /** The holder of the lock is gone. */
-async function abandon(): Promise<void> {
-  const long = new Date(Date.now() - 2 * staleMs);
+async function abandon(ageMs = 2 * staleMs): Promise<void> {
+  const long = new Date(Date.now() - ageMs);
   await utimes(path, long, long);
 }
 
@@ -55,6 +55,14 @@ describe("a lock", () => {
     expect(await take()).toBeUndefined();
     await release(second);
     expect(await readdir(directory)).toEqual([]);
+  });
+
+  it("of a holder who is gone is free though its time lies ahead", async () => {
+    await take();
+    await abandon(-staleMs / 2);
+    expect(await take()).toBeUndefined();
+    await abandon(-2 * staleMs);
+    expect(await take()).toBeDefined();
   });
 
   it("without a holder is free", async () => {

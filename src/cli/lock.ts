@@ -8,7 +8,7 @@ import { join } from "node:path";
  * renamed into place with the entry in it, a takeover renames the entry, a release unlinks it. Each is one step that fails when the lock is
  * meanwhile somebody else's, which neither a time nor an inode could tell, since file systems use the numbers again.
  * @param path in a directory that exists
- * @param staleMs a lock of this age is one whose holder is gone
+ * @param staleMs a lock of this age, or as far ahead, is one whose holder is gone
  * @returns undefined while somebody else holds it
  * @throws the file system's own errors
  */
@@ -50,7 +50,8 @@ async function takeOver(
   { holder, staleMs }: { readonly holder: string; readonly staleMs: number },
 ): Promise<boolean> {
   try {
-    if (Date.now() - (await stat(path)).mtimeMs <= staleMs) return false;
+    // Of a time ahead the clock is wrong, here or where the file system is.
+    if (Math.abs(Date.now() - (await stat(path)).mtimeMs) <= staleMs) return false;
     await rename(join(path, before), join(path, holder));
     return true;
   } catch (error) {

@@ -1,12 +1,13 @@
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { lstat, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { chmod, lstat, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { dirname, join } from "node:path";
 import { PassThrough } from "node:stream";
 import { extract, pack } from "tar-stream";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { OpenShellError } from "../common/errors.ts";
+import type { openshell as openshellWire } from "../wire/index.ts";
 import { type Outcome, type RunOptions, TestGateway, TestUser } from "./_test-gateway.ts";
 
 let user: TestUser;
@@ -43,6 +44,7 @@ describe("the command line itself", () => {
     ["sandbox create --env A", 2, 'openshell: --env "A": write it as KEY=VALUE\n'],
     ["sandbox create --restart sometimes", 2, "Allowed choices are never, on-failure, always"],
     ["sandbox create --timeout soon", 2, 'openshell: --timeout "soon": expected seconds, such as 30'],
+    ["sandbox create --timeout 0x10", 2, 'openshell: --timeout "0x10": expected seconds, such as 30'],
     ["sandbox create --gpu=none", 2, 'openshell: --gpu "none": expected how many'],
     ["sandbox create --driver-config-json {oops", 2, "openshell: --driver-config-json is not JSON: "],
     ["sandbox create --driver-config-json []", 2, "openshell: --driver-config-json must be a JSON object"],
@@ -188,6 +190,9 @@ describe("known gateways", () => {
 
   it.each([
     ["gateway add x --endpoint 127.0.0.1:8080", "is not an endpoint: write it as https://HOST:PORT"],
+    ["gateway add x --endpoint https://:pw@h:1/", "may hold only a scheme, a host and a port"],
+    ["gateway add x --endpoint https://h:1/#x", "may hold only a scheme, a host and a port"],
+    ["gateway add x --endpoint https://h:1 --oidc-issuer https://me:pw@login", "write it as the provider does"],
     ["gateway add x --endpoint https://h:1/path", "may hold only a scheme, a host and a port"],
     ["gateway add ../x --endpoint https://h:1", "cannot be a gateway's name"],
     ["gateway add x --endpoint https://h:1 --ca /nowhere", "cannot read /nowhere"],
@@ -208,10 +213,53 @@ describe("known gateways", () => {
     const add = ["gateway", "add", "x", "--endpoint", "https://h:1"];
     expect((await user.openshell([...add, "--from-secret", secret])).stderr).toContain("the CA certificate is not PEM");
     expect((await user.openshell([...add, "--ca", secret])).stderr).toContain("the CA certificate is not PEM");
+    await writeFile(secret, "-----BEGIN ENCRYPTED PRIVATE KEY-----\n-----END ENCRYPTED PRIVATE KEY-----\n");
+    expect((await user.openshell([...add, "--ca", secret])).stderr).toBe(
+      "openshell: the CA certificate cannot be read: it is damaged, or encrypted and has to be decrypted first\n",
+    );
     await writeFile(secret, "data: {tls.crt: eA==}");
     expect((await user.openshell([...add, "--from-secret", secret])).stderr).toContain("has no ca.crt");
     await writeFile(secret, "{");
     expect((await user.openshell([...add, "--from-secret", secret])).stderr).toContain("neither YAML nor JSON");
+  });
+
+  it("are private, though somebody made their folders", async () => {
+    const directory = join(user.home, "config", "openshell", "gateways", "local");
+    await mkdir(directory, { recursive: true });
+    await chmod(directory, 0o777);
+    await add("local");
+    expect((await stat(directory)).mode & 0o777).toBe(0o700);
+  });
+
+  it("do not wait for a kubectl that hangs", async () => {
+    await writeFile(join(user.home, "kubectl"), "#!/bin/sh\nexec /bin/sleep 60\n", { mode: 0o755 });
+    expect(
+      await user.openshell(
+        "gateway add x --endpoint https://h:1 --from-kubernetes a/b --request-timeout 0.3".split(" "),
+        { env: { PATH: user.home } },
+      ),
+    ).toMatchObject({
+      code: 4,
+      stderr: "openshell: kubectl did not give the Secret a/b in time; --request-timeout gives it longer\n",
+    });
+  });
+
+  it.each(["hurt", "../gone"])("need not be whole where an endpoint is given (in use: %s)", async (active) => {
+    await add("hurt");
+    const directory = join(user.home, "config", "openshell");
+    await writeFile(join(directory, "gateways", "hurt", "metadata.json"), "{");
+    await writeFile(join(directory, "active_gateway"), `${active}\n`);
+    expect(await openshell("status -o json")).toMatchObject({ code: 0, stdout: expect.stringContaining('"ada"') });
+    expect((await openshell("status -g hurt")).code).toBe(7);
+  });
+
+  it("are none where the one in use can be no gateway", async () => {
+    await add("one");
+    await writeFile(join(user.home, "config", "openshell", "active_gateway"), "../gone\n");
+    expect((await user.openshell(["status"])).stderr).toMatch(/^openshell: no gateway is chosen: add one/);
+    expect((await user.openshell(["gateway", "logout"])).stderr).toBe(
+      "openshell: no gateway is chosen: name the one that is meant\n",
+    );
   });
 
   it("names the file when one was damaged", async () => {
@@ -710,6 +758,13 @@ describe("sandbox exec", () => {
       tty: false,
       workspaceScope: { selection: { value: "team" } },
     });
+  });
+
+  it("takes what is less than a millisecond for one, and every name of a variable for a name", async () => {
+    await openshell("sandbox exec box --timeout 0.0004 --env __proto__=x -- id");
+    const { request } = gateway.requests[0] as { request: openshellWire.ExecSandboxRequest };
+    expect(request.executionTimeout).toMatchObject({ seconds: 0n, nanos: 1_000_000 });
+    expect(Object.entries(request.environment)).toEqual([["__proto__", "x"]]);
   });
 
   it("hands what is piped to the command", async () => {

@@ -93,7 +93,7 @@ async function oidcFrom(options: GatewayAddOptions): Promise<Partial<OidcClient>
     );
   }
   const url = URL.parse(issuer);
-  if (url === null || !/^https?:$/.test(url.protocol) || url.search !== "" || url.hash !== "") {
+  if (url === null || !/^https?:$/.test(url.protocol) || url.href !== `${url.origin}${url.pathname}`) {
     throw new OpenShellError(
       "invalid-argument",
       `--oidc-issuer "${issuer}": write it as the provider does, such as https://login.example.com/realms/main`,
@@ -113,7 +113,7 @@ async function chosen(context: CommandContext, name: string | undefined): Promis
   const { terminal, options, gateways } = context;
   const wanted = name ?? options.gateway ?? (terminal.env.OPENSHELL_GATEWAY || (await gateways.active()));
   if (wanted !== undefined) return gateways.get(wanted);
-  throw new OpenShellError("failed-precondition", "no gateway is chosen: name the one to log in to");
+  throw new OpenShellError("failed-precondition", "no gateway is chosen: name the one that is meant");
 }
 
 export async function logIn(context: CommandContext, name: string | undefined): Promise<void> {
@@ -205,7 +205,10 @@ export function fromSecret(text: string, where: string): GatewayCertificates {
   return { ca: entry("ca.crt"), cert: entry("tls.crt"), key: entry("tls.key") };
 }
 
-async function fromKubernetes(reference: string, { terminal }: CommandContext): Promise<GatewayCertificates> {
+async function fromKubernetes(
+  reference: string,
+  { terminal, callToEnd }: CommandContext,
+): Promise<GatewayCertificates> {
   const [namespace, name, ...rest] = reference.split("/");
   if (!namespace || !name || rest.length > 0) {
     throw new OpenShellError("invalid-argument", `--from-kubernetes "${reference}": write it as NAMESPACE/SECRET`);
@@ -214,12 +217,16 @@ async function fromKubernetes(reference: string, { terminal }: CommandContext): 
     const { stdout } = await promisify(execFile)("kubectl", ["-n", namespace, "get", "secret", name, "-o", "json"], {
       env: { ...terminal.env } as NodeJS.ProcessEnv,
       signal: terminal.signal,
-      timeout: 30_000,
+      timeout: callToEnd.timeoutMs ?? 0,
     });
     return fromSecret(stdout, `the Secret ${reference}`);
   } catch (error) {
     if (error instanceof OpenShellError) throw error;
-    const { code, stderr } = error as NodeJS.ErrnoException & { stderr?: string };
+    const { code, stderr, killed } = error as NodeJS.ErrnoException & { stderr?: string; killed?: boolean };
+    if (killed) {
+      const message = `kubectl did not give the Secret ${reference} in time; --request-timeout gives it longer`;
+      throw new OpenShellError("deadline-exceeded", message, { cause: error });
+    }
     throw new OpenShellError(
       "failed-precondition",
       code === "ENOENT"
