@@ -34,6 +34,8 @@ export type EndReason =
   | "SessionRejected"
   /** The session token ran out and the gateway does not issue another to this Pod. */
   | "CredentialLost"
+  /** The gateway's certificate has an issuer that was not known when this session began. */
+  | "GatewayDistrusted"
   /** A defect; the log line has its cause. */
   | "Unexpected";
 
@@ -53,6 +55,7 @@ export const exitCodes: Readonly<Record<EndReason, number>> = {
   RuntimeEnded: 13,
   SessionRejected: 14,
   CredentialLost: 15,
+  GatewayDistrusted: 16,
 };
 
 export const starting = (): SupervisorState => ({ name: "starting" });

@@ -7,6 +7,7 @@ import { BoundarySession, type BoundaryTiming } from "./boundary-session.ts";
 import { finalExitCode, reportExit } from "./exit-report.ts";
 import { GatewayChannel } from "./gateway-channel.ts";
 import { GatewaySession } from "./gateway-session.ts";
+import { gatewayDistrusted } from "./gateway-trust.ts";
 import { ReadinessPort } from "./readiness.ts";
 import { LaunchRelay, PipedRelay, type Relay, type RelayContext } from "./relay.ts";
 import type { SupervisorSettings } from "./settings.ts";
@@ -99,7 +100,7 @@ export class Supervisor {
     const inner = AbortSignal.any([signal, this.#stop.signal]);
     this.#workload.set({ case: "boundary", value: { connected: false, reason: "Connecting", message: "" } });
     const background = this.#token.keepFresh(inner).catch((error: unknown) => this.#unlessStopped(inner, error));
-    const sessions = [this.#session.run(inner), this.#boundary.run(inner)];
+    const sessions = [this.#session.run(inner), this.#boundary.run(inner), ...this.#trust(inner)];
     let end: End;
     try {
       end = await Promise.race(sessions);
@@ -117,6 +118,15 @@ export class Supervisor {
     this.#gateway.close();
     await this.#readiness.set(false);
     return end;
+  }
+
+  /** None where the system's roots are trusted: a successor would have the same. */
+  #trust(signal: AbortSignal): readonly Promise<End>[] {
+    const { log, settings } = this.#options;
+    const { ca, target, tls } = settings.gateway;
+    if (!tls || ca === undefined) return [];
+    const isConnected = () => this.#state.name === "running" && this.#state.gateway.name === "connected";
+    return [gatewayDistrusted({ gateway: { target, ca }, isConnected, log }, signal)];
   }
 
   #setState(next: SupervisorState): void {
