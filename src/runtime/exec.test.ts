@@ -217,6 +217,29 @@ describe("an exec with a terminal", () => {
     expect(code).toBe(128 + 2);
   });
 
+  it("follows a change of size also while its program does not read what is typed", async () => {
+    const input = new AsyncQueue<ExecInputEvent>();
+    const channel = await supervisor.channel(services.exec);
+    const script = "stty raw -echo; trap 'stty size; exit 4' WINCH; echo ready; while :; do sleep 0.05; done";
+    const options = { command: ["sh", "-c", script], tty: true, timeoutMs: 10_000 };
+    let text = "";
+    let code = -1;
+    for await (const event of runExec(channel, options, input)) {
+      if (event.kind === "exit") {
+        code = event.code;
+        break;
+      }
+      text += new TextDecoder().decode(event.data);
+      if (!text.endsWith("ready\r\n") && !text.endsWith("ready\n")) continue;
+      // More than a terminal holds.
+      input.offer({ kind: "stdin", data: new Uint8Array(20_000).fill(0x61) });
+      input.offer({ kind: "resize", columns: 132, rows: 50 });
+    }
+    input.end();
+    expect(text).toContain("50 132");
+    expect(code).toBe(4);
+  });
+
   it("loses nothing that is written after no process had the terminal open for a while", async () => {
     const away = "exec < /dev/null > /dev/null 2>&1; sleep 0.3; exec > /dev/tty 2>&1";
     const result = await supervisor.exec(["sh", "-c", `echo one; ${away}; head -c 100000 /dev/zero | tr '\\0' x`], {

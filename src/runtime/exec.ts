@@ -1,6 +1,6 @@
 import { durationMs } from "@bufbuild/protobuf/wkt";
 import { type ByteChannel, bytesFields, encodeBytesFrame } from "../boundary/index.ts";
-import { longestTimerMs } from "../common/async.ts";
+import { AsyncQueue, longestTimerMs } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { decodeFrames, encodeFrame } from "../common/frames.ts";
 import { boundary, statusNumber } from "../wire/index.ts";
@@ -25,6 +25,10 @@ export interface ExecOptions {
 const timedOut = 124;
 /** Between hanging up on the processes of a lost channel and killing them. */
 const hangUpGraceMs = 2_000;
+/** Pieces of input, of 64 KiB at most as our clients send them, that wait for their program. */
+const maxWaitingInputs = 8;
+/** Among them, where the input ends. */
+const endOfInput = new Uint8Array(0);
 const endOfTransmission = 0x04;
 const newline = 0x0a;
 
@@ -144,23 +148,35 @@ async function copy(source: Descriptor | undefined, name: "stdout" | "stderr", c
   }
 }
 
+/** Input that waits for a program which does not read it holds up what comes after it, but not a change of the terminal's size. */
 async function feed(child: Child, tty: boolean, inputs: AsyncIterable<boundary.ExecInput>): Promise<void> {
-  let last = newline;
+  const waiting = new AsyncQueue<Uint8Array>(maxWaitingInputs);
+  void write(child, tty, waiting);
   try {
     for await (const { payload } of inputs) {
-      if (payload.case === "stdin" && payload.value.length > 0) {
-        last = payload.value.at(-1) ?? newline;
-        // A program that does not read its input any more is not an error; what follows is dropped.
-        await child.stdin?.write(payload.value);
-      } else if (payload.case === "resize") {
-        if (tty) child.stdout?.resize(payload.value.columns, payload.value.rows);
-      } else if (payload.case === "stdinEnd") {
-        await endInput(child, tty, last);
-      }
+      if (payload.case === "stdin" && payload.value.length > 0) await waiting.push(payload.value);
+      else if (payload.case === "resize" && tty) child.stdout?.resize(payload.value.columns, payload.value.rows);
+      else if (payload.case === "stdinEnd") await waiting.push(endOfInput);
     }
-    if (!tty) child.stdin?.close();
   } catch {
     // The channel was lost or spoke nonsense; `signal` ends the process in the first case, end of input serves the second.
+  } finally {
+    waiting.end();
+  }
+}
+
+async function write(child: Child, tty: boolean, input: AsyncIterable<Uint8Array>): Promise<void> {
+  let last = newline;
+  try {
+    for await (const bytes of input) {
+      if (bytes === endOfInput) await endInput(child, tty, last);
+      // A program that does not read its input any more is not an error; what follows is dropped.
+      else await child.stdin?.write(bytes);
+      last = bytes.at(-1) ?? newline;
+    }
+  } catch {
+    // It cannot be waited for, which leaves the program without the rest of its input.
+  } finally {
     if (!tty) child.stdin?.close();
   }
 }
