@@ -119,6 +119,30 @@ describe("freezing", () => {
     expect(tree.states()).toBe("ST");
   });
 
+  it("stops also processes that continue each other, and of all continues only what it stopped", async () => {
+    const tree = new FakeTree();
+    tree.add(10, 1);
+    tree.add(11, 1);
+    tree.add(12, 1, "T");
+    // Stopped one by one, each is continued by the other before that is stopped.
+    const { signal } = tree;
+    tree.signal = (pid, name) => {
+      const done = signal.call(tree, pid, name);
+      const other = pid === 10 ? 11 : 10;
+      if (name === "SIGSTOP" && tree.entries.get(other)?.state === "T") signal.call(tree, other, "SIGCONT");
+      return done;
+    };
+    tree.signalAll = (name) => {
+      if (!tree.entries.has(13)) tree.add(13, 10);
+      for (const pid of tree.entries.keys()) signal.call(tree, pid, name);
+    };
+    freezer = new Freezer(tree, log);
+    await freezer.freeze("supervisor-lost", "gone");
+    expect(tree.states()).toBe("TTTT");
+    freezer.thaw("supervisor-lost");
+    expect(tree.states()).toBe("SSTS");
+  });
+
   it("does not continue a new process that got an old one's pid", async () => {
     const tree = new FakeTree();
     tree.add(10, 1);

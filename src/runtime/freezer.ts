@@ -15,6 +15,8 @@ const isStopped = (one: ProcessEntry) => one.state === "T";
  * instruction; it is held by a debugger, which may be its own child; or it has ended.
  */
 const silent = new Set(["D", "t", "Z"]);
+/** Walks after which what still runs is stopped at once: one by one, processes that continue each other may never be stopped together. */
+const patientPasses = 10;
 /** While frozen the tree is walked again this often, for what was put in from outside or continued by hand. */
 const patrolMs = 1_000;
 const maxPasses = 200;
@@ -104,6 +106,22 @@ export class Freezer {
     return running;
   }
 
+  /**
+   * As `#pass`, by the one call that nobody escapes. Who was stopped before it, and not by us, is somebody else's; whoever is stopped after
+   * it is ours, also one that was forked meanwhile.
+   */
+  #passAtOnce(): number {
+    const theirs = new Set(
+      this.#list()
+        ?.filter((one) => isStopped(one) && !this.#ours.has(idOf(one)))
+        .map(idOf),
+    );
+    this.#tree.signalAll("SIGSTOP");
+    const told = this.#list()?.filter((one) => !theirs.has(idOf(one))) ?? [];
+    for (const one of told) this.#ours.add(idOf(one));
+    return told.filter((one) => !isStopped(one) && !silent.has(one.state)).length;
+  }
+
   /** Undefined where PID 1 has no descriptors left to read /proc with, which the agent, having our user, can bring about. */
   #list(): ProcessEntry[] | undefined {
     try {
@@ -122,7 +140,8 @@ export class Freezer {
         this.#log.error("processes still run although they were stopped; the walk is repeated every second");
         return;
       }
-      clean = this.#pass() === 0 ? clean + 1 : 0;
+      const running = pass < patientPasses ? this.#pass() : this.#passAtOnce();
+      clean = running === 0 ? clean + 1 : 0;
       await sleep(1);
     }
   }
