@@ -81,6 +81,11 @@ describeWithHelm.each(helmPrograms.map((path) => [path.split("/").at(-1), path])
   });
 
   const driver = (settings: object) => ({ gatewayConfig: { "openshell.drivers.kubernetes": settings } });
+  const inNode = (requirement: object) => ({
+    nodeAffinity: {
+      requiredDuringSchedulingIgnoredDuringExecution: { nodeSelectorTerms: [{ matchExpressions: [requirement] }] },
+    },
+  });
   const saysOf = (path: string, rule: string) => new RegExp(`at '/${path}': .*${rule}`);
   const matches = (path: string) => saysOf(path, "does not match pattern '");
   const wrong: readonly [Record<string, unknown>, RegExp][] = [
@@ -111,6 +116,14 @@ describeWithHelm.each(helmPrograms.map((path) => [path.split("/").at(-1), path])
     [driver({ operator_namespace_label: "a=b=c" }), /operator_namespace_label/],
     [driver({ gpu_resource_name: "gpu" }), /gpu_resource_name/],
     [driver({ workload_tolerations: [{ key: "a", tolerationSeconds: 5 }] }), /workload_tolerations[./]0.*effect/],
+    [driver({ workload_resources: { limits: { "nvidia.com/gpu": "0.5" } } }), /workload_resources[./]limits.*nvidia/],
+    [driver({ provisioning_timeout: "0s" }), /provisioning_timeout/],
+    [driver({ workload_affinity: inNode({ key: "a b", operator: "Exists" }) }), /matchExpressions[./]0[./]key/],
+    [driver({ workload_affinity: inNode({ key: "a", operator: "In" }) }), /matchExpressions[./]0.*values/],
+    [
+      driver({ workload_affinity: inNode({ key: "a", operator: "Exists", values: ["b"] }) }),
+      /matchExpressions[./]0[./]values/,
+    ],
     [{ certManager: { certificateDuration: "90d" } }, /certManager[./]certificateDuration/],
     // Helm says where and by which rule.
     [

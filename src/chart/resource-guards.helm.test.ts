@@ -38,6 +38,14 @@ describe.skipIf(helmPrograms.length === 0)("a request above its limit", () => {
       `gatewayConfig: ${driver}.workload_resources.limits.memory: 127Mi is too little; it takes at least 128Mi, because the runtime and the agent share it`,
     ],
     [
+      withSettings({ workload_resources: { requests: { "nvidia.com/gpu": "1" } } }),
+      `gatewayConfig: ${driver}.workload_resources.requests.nvidia.com/gpu: 1 is not the limit too, as Kubernetes wants it of all but cpu, memory and ephemeral-storage; remove the request, or set its limit to the same`,
+    ],
+    [
+      { resources: { requests: { "example.com/nic": "1" }, limits: { "example.com/nic": "2" } } },
+      "resources.requests.example.com/nic: 1 is not the limit too, as Kubernetes wants it of all but cpu, memory and ephemeral-storage; remove the request, or set its limit to the same",
+    ],
+    [
       { limitRange: { enabled: true, min: { memory: "1Gi" }, max: { memory: "512Mi" } } },
       "limitRange.min.memory: 1Gi is above limitRange.max.memory 512Mi; lower the first, or raise the second",
     ],
@@ -60,7 +68,10 @@ describe.skipIf(helmPrograms.length === 0)("a request above its limit", () => {
   it("is none where its limit is taken away, or where both are the same in other words", () => {
     const settings = {
       supervisor_resources: { requests: { memory: "300Mi", cpu: "0.1" }, limits: { memory: "", cpu: "100m" } },
-      workload_resources: { requests: { cpu: "", memory: "1Gi" }, limits: { memory: "1073741824" } },
+      workload_resources: {
+        requests: { cpu: "", memory: "1Gi", "example.com/nic": "2k", "example.com/fpga": "" },
+        limits: { memory: "1073741824", "example.com/nic": "2000" },
+      },
     };
     const objects = render(program, { values: withSettings(settings) });
     const { kubernetes } = parseSettings(find(objects, "ConfigMap").data["gateway.toml"], "gateway.toml");

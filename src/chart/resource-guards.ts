@@ -1,13 +1,26 @@
-/** Requests above their limits: what the API server, or the gateway at its start, would refuse only when the release is on its way. */
-import { minimumWorkloadMemory } from "../config/index.ts";
+/** Requests that do not go with their limits: what the API server, or the gateway at its start, would refuse only when the release is on its way. */
+import { minimumWorkloadMemory, oneAmount, overcommittable } from "../config/index.ts";
 import { values } from "./_values.ts";
 import { effective } from "./gateway-toml.ts";
-import { and, type Block, call, type Expr, equal, forEach, guard, type Input, text, when } from "./layer/index.ts";
+import {
+  and,
+  type Block,
+  call,
+  type Expr,
+  equal,
+  forEach,
+  guard,
+  type Input,
+  not,
+  or,
+  text,
+  when,
+} from "./layer/index.ts";
 import { isAbove, type Quantities, quantityHelper, refuseWrongOrder } from "./quantities.ts";
 
 const isSaid = (table: Expr<Quantities>, key: Input<string>) => call<string>("get", table, key);
 
-function refuseAboveLimit(name: string, requests: Expr<Quantities>, limits: Expr<Quantities>): Block {
+function refuseApartFromLimit(name: string, requests: Expr<Quantities>, limits: Expr<Quantities>): Block {
   return [
     forEach<string, string>(requests, (request, key) => {
       const limit = isSaid(limits, key);
@@ -18,6 +31,12 @@ function refuseAboveLimit(name: string, requests: Expr<Quantities>, limits: Expr
             text`${name}.requests.${key}: ${request} is above its limit ${limit}; lower the request or raise limits.${key}`,
           ),
         ]),
+        when(and(request, not(call("has", key, overcommittable))), [
+          guard(
+            or(not(limit), isAbove(limit, request)),
+            text`${name}.requests.${key}: ${request} is not the limit too, ${oneAmount}`,
+          ),
+        ]),
       ];
     }),
   ];
@@ -26,15 +45,19 @@ function refuseAboveLimit(name: string, requests: Expr<Quantities>, limits: Expr
 const driver = "openshell.drivers.kubernetes";
 
 export const refuseResources: Block = [
-  ...refuseAboveLimit("resources", values.resources.requests, values.resources.limits),
-  ...refuseAboveLimit("pkiInitJob.resources", values.pkiInitJob.resources.requests, values.pkiInitJob.resources.limits),
+  ...refuseApartFromLimit("resources", values.resources.requests, values.resources.limits),
+  ...refuseApartFromLimit(
+    "pkiInitJob.resources",
+    values.pkiInitJob.resources.requests,
+    values.pkiInitJob.resources.limits,
+  ),
   ...(["supervisor_resources", "workload_resources"] as const).flatMap((pod) => {
     const requests = effective<Quantities>(`${driver}.${pod}.requests`);
     const limits = effective<Quantities>(`${driver}.${pod}.limits`);
     const name = `gatewayConfig: ${driver}.${pod}`;
     const memory = isSaid(limits, "memory");
     return [
-      ...refuseAboveLimit(name, requests, limits),
+      ...refuseApartFromLimit(name, requests, limits),
       ...(pod === "supervisor_resources"
         ? []
         : [

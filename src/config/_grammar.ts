@@ -1,6 +1,6 @@
 /** The grammars that settings share. A refinement's message says what was expected; the parser adds the path, the line and what was found. */
 import { z } from "zod";
-import { durationPattern } from "./duration.ts";
+import { noticeableDurationPattern } from "./duration.ts";
 import { positiveQuantityPattern } from "./quantity.ts";
 
 /** A DNS-1123 label of any length. */
@@ -102,8 +102,11 @@ export const quantity = () => z.string().regex(positiveQuantityPattern, { error:
 export const removableQuantity = () =>
   z.string().regex(orEmpty(positiveQuantityPattern), { error: `${quantityForm}, or "" to remove the default` });
 
+/** Of at least one second: none at all would be over as soon as it begins. */
 export const duration = () =>
-  z.string().regex(orEmpty(durationPattern), { error: 'a duration such as "30s", "10m" or "2h", or "" for none' });
+  z.string().regex(orEmpty(noticeableDurationPattern), {
+    error: 'a duration of at least one second such as "30s", "10m" or "2h", or "" for none',
+  });
 
 /** An image reference, or the empty string where the setting allows none. */
 export const image = (empty: "may-be-empty" | "required") =>
@@ -121,11 +124,11 @@ export const bindAddress = (empty: "may-be-empty" | "required") =>
 
 /** The parts of an `ip:port` setting, undefined when it has another form. */
 export function splitBindAddress(text: string): { host: string; port: number } | undefined {
-  const match = /^(?:\[([0-9A-Fa-f:.]+)\]|(\d{1,3}(?:\.\d{1,3}){3})):(\d{1,5})$/.exec(text);
-  if (match === null) return undefined;
-  const port = Number(match[3]);
-  const host = match[1] ?? match[2] ?? "";
-  if (port > 65_535 || (match[2] !== undefined && host.split(".").some((part) => Number(part) > 255))) return undefined;
+  const [, six, four = "", digits] = /^(?:\[([0-9A-Fa-f:.]+)\]|([\d.]+)):(\d{1,5})$/.exec(text) ?? [];
+  const host = six ?? four;
+  const port = Number(digits);
+  const isAddress = six === undefined ? z.regexes.ipv4.test(four) : URL.canParse(`http://[${six}]`);
+  if (!isAddress || port > 65_535) return undefined;
   return { host, port };
 }
 
@@ -157,7 +160,8 @@ function isQualifiedName(key: string): boolean {
 }
 
 const qualifiedKey = new RegExp(`^(${dnsSubdomain.source.slice(1, -1)}/)?${labelName.source.slice(1)}`);
-const qualifiedName = z
+/** A key of labels or annotations. */
+export const qualifiedName = z
   .string()
   .regex(qualifiedKey, { error: qualifiedNameForm })
   .refine(isQualifiedName, { error: qualifiedNameForm });
@@ -198,7 +202,8 @@ const namespaceKey = keyOutside(
   `a key outside the reserved prefixes ${reservedPrefixes.join(", ")}, and outside ${podSecurityPrefix}, which pod_security decides about`,
 );
 
-const labelValue = form(
+/** The value of a label, which may be empty. */
+export const labelValue = form(
   orEmpty(labelName),
   63,
   "a label value: letters, digits, '-', '_' and '.', at most 63 characters",
@@ -304,9 +309,15 @@ export function tolerationRules(seconds: string, sentence = (expected: string) =
   };
 }
 
-// biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
-const implication = (when: object, follows: object, otherwise = {}) => ({ if: when, then: follows, ...otherwise });
-const withField = (name: string, schema: object) => ({ properties: { [name]: schema }, required: [name] });
+/** A keyword of JSON Schema: whatever is as `when` says is as `follows` says. */
+export const implication = (when: object, follows: object, otherwise = {}) => ({
+  if: when,
+  // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
+  then: follows,
+  ...otherwise,
+});
+/** A field that is there and fits a schema. */
+export const withField = (name: string, schema: object) => ({ properties: { [name]: schema }, required: [name] });
 /** The same rules as Helm reads them. */
 const tolerationKeywords = [
   implication(

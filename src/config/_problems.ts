@@ -126,9 +126,10 @@ const typeNames: Readonly<Record<string, string>> = {
 
 const typeName = (type: string) => typeNames[type] ?? type;
 
-/** As an operator wrote it, or near to that. */
+/** As an operator wrote it, or near to that: an error goes to logs, so what an address says before its @ is left out. */
 export function printValue(value: unknown): string {
-  const text = typeof value === "object" || typeof value === "string" ? JSON.stringify(value) : printScalar(value);
+  const whole = typeof value === "object" || typeof value === "string" ? JSON.stringify(value) : printScalar(value);
+  const text = whole.replace(/\/\/[^\s"]*@/g, "//…@");
   return text.length > 80 ? `${text.slice(0, 77)}...` : text;
 }
 

@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { removableQuantity, resourceName } from "./_grammar.ts";
+import { orEmpty, removableQuantity, resourceName } from "./_grammar.ts";
 import { setting } from "./_setting.ts";
-import { compareQuantities, isQuantity } from "./quantity.ts";
+import { compareQuantities, isQuantity, wholeQuantityPattern } from "./quantity.ts";
 
 /** Compute resources of one container, by resource name. */
 export interface Resources {
@@ -35,11 +35,21 @@ export function mergeQuantities(
   return Object.fromEntries(Object.entries({ ...defaults, ...over }).filter(([, value]) => value !== ""));
 }
 
+/** Of every other resource Kubernetes wants the request and the limit to be one. */
+export const overcommittable: readonly string[] = ["cpu", "memory", "ephemeral-storage"];
+/** Why, and what to do. */
+export const oneAmount =
+  "as Kubernetes wants it of all but cpu, memory and ephemeral-storage; remove the request, or set its limit to the same";
+
+/** Of what a device plugin hands out nobody gets a part. */
+const wholeNumberForm = 'a whole number such as "1" of an extended resource';
+
 /** The schema of a `*_resources` table. */
 export function resources(defaults: Resources, options: { readonly minimumMemoryLimit?: string } = {}) {
   const part = (name: "requests" | "limits") =>
     z
       .record(resourceName(), removableQuantity())
+      .meta({ allOf: [{ patternProperties: { "/": { pattern: orEmpty(wholeQuantityPattern).source } } }] })
       .transform((given) => mergeQuantities(defaults[name], given))
       .prefault({});
   return z
@@ -58,16 +68,34 @@ export function resources(defaults: Resources, options: { readonly minimumMemory
       ),
     })
     .superRefine(({ requests, limits }, context) => {
+      const refuse = (part: "requests" | "limits", name: string, expected: string) =>
+        context.addIssue({ code: "custom", path: [part, name], message: expected });
       for (const [name, request] of Object.entries(requests)) {
         const limit = limits[name];
-        if (limit === undefined || !isQuantity(limit) || !isQuantity(request)) continue;
-        if (compareQuantities(request, limit) > 0) {
-          context.addIssue({
-            code: "custom",
-            path: ["requests", name],
-            message: `a request that is not above its limit ${limit}; lower the request or raise limits.${name}`,
-            input: request,
-          });
+        if (!isQuantity(request) || !isQuantity(limit ?? request)) continue;
+        const excess = limit === undefined ? undefined : compareQuantities(request, limit);
+        if (excess !== undefined && excess > 0) {
+          // The file has no request where it is the default.
+          if (request === defaults.requests[name])
+            refuse(
+              "limits",
+              name,
+              `a limit of at least ${request}, the default request; raise it or lower requests.${name}`,
+            );
+          else
+            refuse(
+              "requests",
+              name,
+              `a request that is not above its limit ${limit}; lower the request or raise limits.${name}`,
+            );
+        } else if (excess !== 0 && !overcommittable.includes(name)) {
+          refuse("requests", name, `a request that is also the limit, ${oneAmount}`);
+        }
+      }
+      for (const part of ["requests", "limits"] as const) {
+        for (const [name, amount] of Object.entries({ requests, limits }[part])) {
+          if (name.includes("/") && isQuantity(amount) && !wholeQuantityPattern.test(amount))
+            refuse(part, name, wholeNumberForm);
         }
       }
       const memory = limits.memory;
@@ -78,12 +106,7 @@ export function resources(defaults: Resources, options: { readonly minimumMemory
         isQuantity(memory) &&
         compareQuantities(memory, minimum) < 0
       ) {
-        context.addIssue({
-          code: "custom",
-          path: ["limits", "memory"],
-          message: `a memory limit of at least ${minimum}, because the runtime and the agent share it`,
-          input: memory,
-        });
+        refuse("limits", "memory", `a memory limit of at least ${minimum}, because the runtime and the agent share it`);
       }
     })
     .prefault({});

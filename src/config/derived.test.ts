@@ -23,6 +23,13 @@ function errors(config: unknown): string[] {
 const settings = defaultSettings();
 const defaults = { "openshell.gateway": settings.gateway, "openshell.drivers.kubernetes": settings.kubernetes };
 
+const resources = (workload_resources: object) => ({ "openshell.drivers.kubernetes": { workload_resources } });
+const expression = (requirement: object) => {
+  const nodeSelectorTerms = [{ matchExpressions: [requirement] }];
+  const nodeAffinity = { requiredDuringSchedulingIgnoredDuringExecution: { nodeSelectorTerms } };
+  return { "openshell.drivers.kubernetes": { workload_affinity: { nodeAffinity } } };
+};
+
 describe("the JSON Schema of gatewayConfig", () => {
   it("accepts every default, in its table or in a table of its own", () => {
     expect(errors(defaults)).toEqual([]);
@@ -57,8 +64,35 @@ describe("the JSON Schema of gatewayConfig", () => {
       { "openshell.drivers.kubernetes": { image_pull_secrets: [null] } },
       expect.stringMatching(/image_pull_secrets\/0 must be string/),
     ],
+    [resources({ limits: { "nvidia.com/gpu": "0.5" } }), /limits\/nvidia.com~1gpu must match pattern/],
+    [resources({ requests: { "example.com/nic": "1500m" } }), /requests\/example.com~1nic must match pattern/],
+    [expression({ key: "a b", operator: "Exists" }), /matchExpressions\/0\/key must match pattern/],
+    [expression({ key: "a", operator: "In" }), /matchExpressions\/0 must have required property 'values'/],
+    [expression({ key: "a", operator: "In", values: [] }), /values must NOT have fewer than 1 items/],
+    [expression({ key: "a", operator: "In", values: null }), /values must be array/],
+    [expression({ key: "a", operator: "Exists", values: ["b"] }), /values must NOT have more than 0 items/],
+    [expression({ key: "a", operator: "Gt", values: ["b"] }), /values\/0 must match pattern/],
+    [expression({ key: "a", operator: "Lt", values: ["1", "2"] }), /values must NOT have more than 1 items/],
+    ...["0s", "999ms"].map((provisioning_timeout): [object, RegExp] => [
+      { "openshell.drivers.kubernetes": { provisioning_timeout } },
+      /provisioning_timeout must match pattern/,
+    ]),
   ])("refuses %j", (config, error) => {
-    expect(errors(config)).toEqual(expect.arrayContaining([error]));
+    expect(errors(config)).toEqual(
+      expect.arrayContaining([error instanceof RegExp ? expect.stringMatching(error) : error]),
+    );
+  });
+
+  it.each([
+    resources({ requests: { "nvidia.com/gpu": "1" }, limits: { "nvidia.com/gpu": "1", cpu: "0.5", memory: "1.5Gi" } }),
+    resources({ limits: { "nvidia.com/gpu": "", "example.com/nic": null, "example.com/fpga": "2k" } }),
+    expression({ key: "a", operator: "Exists", values: [] }),
+    expression({ key: "a", operator: "DoesNotExist", values: null }),
+    expression({ key: "example.com/a", operator: "NotIn", values: ["b", ""] }),
+    expression({ key: "cpus", operator: "Gt", values: ["16"] }),
+    { "openshell.drivers.kubernetes": { provisioning_timeout: "1000ms" } },
+  ])("accepts %j", (config) => {
+    expect(errors(config)).toEqual([]);
   });
 });
 

@@ -1,7 +1,9 @@
 import { OpenShellError } from "../common/errors.ts";
 
 /** A whole number and a unit. */
-export const durationPattern = /^(\d{1,9})(ms|s|m|h)$/;
+const durationPattern = /^(\d{1,9})(ms|s|m|h)$/;
+/** The same of at least one second, in RE2 too. */
+export const noticeableDurationPattern = /^([1-9]\d{3,8}ms|[1-9]\d{0,8}[smh])$/;
 const units: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 
 /** True for a whole number with one unit: `500ms`, `30s`, `10m`, `2h`. */

@@ -27,7 +27,13 @@ export {
 } from "./_grammar.ts";
 export { expectation } from "./_problems.ts";
 export type { Resources } from "./_resources.ts";
-export { mergeQuantities, minimumWorkloadMemory, supervisorDefaults } from "./_resources.ts";
+export {
+  mergeQuantities,
+  minimumWorkloadMemory,
+  oneAmount,
+  overcommittable,
+  supervisorDefaults,
+} from "./_resources.ts";
 export { type AppliesAt, type SettingHelp, setting } from "./_setting.ts";
 export { isDuration, parseDuration } from "./duration.ts";
 export { type GatewaySettings, gatewaySchema } from "./gateway.ts";

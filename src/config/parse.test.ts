@@ -59,14 +59,14 @@ describe("reading gateway.toml", () => {
   it("merges resources key by key and lets an empty text remove a default", () => {
     const { kubernetes } = parseSettings(
       driver(
-        'supervisor_resources = { requests = { cpu = "", memory = "64Mi", "example.com/fpga" = "1" }, limits = { memory = "" } }',
+        'supervisor_resources = { requests = { cpu = "", memory = "64Mi", "example.com/fpga" = "1" }, limits = { memory = "", "example.com/fpga" = "1" } }',
       ),
       "gateway.toml",
       "render",
     );
     expect(kubernetes.supervisor_resources).toEqual({
       requests: { memory: "64Mi", "example.com/fpga": "1" },
-      limits: {},
+      limits: { "example.com/fpga": "1" },
     });
   });
 
@@ -139,6 +139,11 @@ describe("the version", () => {
   });
 });
 
+const nodeTerms = "workload_affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+const nodeTerm = (term: string) => `${nodeTerms} = [${term}]`;
+const nodeExpressions = `${nodeTerms}[0].matchExpressions`;
+const nodeExpression = (expression: string) => nodeTerm(`{ matchExpressions = [${expression}] }`);
+
 describe("a wrong setting", () => {
   const path = "openshell.drivers.kubernetes";
   it.each([
@@ -174,6 +179,62 @@ describe("a wrong setting", () => {
     [
       'supervisor_resources.requests.memory = "300Mi"',
       'supervisor_resources.requests.memory (line 4): expected a request that is not above its limit 256Mi; lower the request or raise limits.memory, found "300Mi"',
+    ],
+    [
+      'supervisor_resources.limits.memory = "64Mi"',
+      'supervisor_resources.limits.memory (line 4): expected a limit of at least 96Mi, the default request; raise it or lower requests.memory, found "64Mi"',
+    ],
+    [
+      'workload_resources.limits = { "nvidia.com/gpu" = "0.5" }',
+      'workload_resources.limits."nvidia.com/gpu" (line 4): expected a whole number such as "1" of an extended resource, found "0.5"',
+    ],
+    [
+      'workload_resources.limits = { "example.com/nic" = "1500m" }',
+      'workload_resources.limits."example.com/nic" (line 4): expected a whole number such as "1" of an extended resource, found "1500m"',
+    ],
+    [
+      'workload_resources.requests = { "nvidia.com/gpu" = "1" }',
+      'workload_resources.requests."nvidia.com/gpu" (line 4): expected a request that is also the limit, as Kubernetes wants it of all but cpu, memory and ephemeral-storage; remove the request, or set its limit to the same, found "1"',
+    ],
+    [
+      'workload_resources = { requests = { hugepages-2Mi = "2Mi" }, limits = { hugepages-2Mi = "4Mi" } }',
+      'workload_resources.requests.hugepages-2Mi (line 4): expected a request that is also the limit, as Kubernetes wants it of all but cpu, memory and ephemeral-storage; remove the request, or set its limit to the same, found "2Mi"',
+    ],
+    [
+      nodeExpression('{ key = "a b", operator = "Exists" }'),
+      `${nodeExpressions}[0].key (line 4): expected a key such as "team" or "example.com/team", found "a b"`,
+    ],
+    [
+      nodeExpression('{ key = "team", operator = "In" }'),
+      `${nodeExpressions}[0].values (line 4): is required: expected at least one value, since operator "In" compares with them`,
+    ],
+    [
+      nodeExpression('{ key = "team", operator = "NotIn", values = [] }'),
+      `${nodeExpressions}[0].values (line 4): expected at least one value, since operator "NotIn" compares with them, found []`,
+    ],
+    [
+      nodeExpression('{ key = "team", operator = "Exists", values = ["a"] }'),
+      `${nodeExpressions}[0].values (line 4): expected no values, since operator "Exists" looks at the key alone, found ["a"]`,
+    ],
+    ...['["a"]', '["1", "2"]', "[]"].map((values): [string, string] => [
+      nodeExpression(`{ key = "cpus", operator = "Gt", values = ${values} }`),
+      `${nodeExpressions}[0].values (line 4): expected one whole number in quotes, since operator "Gt" compares with it, found ${values.replaceAll(", ", ",")}`,
+    ]),
+    [
+      nodeExpression('{ key = "team", operator = "In", values = ["a b"] }'),
+      `${nodeExpressions}[0].values[0] (line 4): expected a label value: letters, digits, '-', '_' and '.', at most 63 characters, found "a b"`,
+    ],
+    [
+      nodeTerm('{ matchFields = [{ key = "spec.name", operator = "In", values = ["a"] }] }'),
+      `${nodeTerms}[0].matchFields[0].key (line 4): expected "metadata.name", found "spec.name"`,
+    ],
+    [
+      nodeTerm('{ matchFields = [{ key = "metadata.name", operator = "In", values = ["a", "b"] }] }'),
+      `${nodeTerms}[0].matchFields[0].values (line 4): expected an array with at most one entry, found ["a","b"]`,
+    ],
+    [
+      'supervisor_affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution = [{ topologyKey = "a zone" }]',
+      'supervisor_affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey (line 4): expected a key such as "team" or "example.com/team", found "a zone"',
     ],
     [
       'sandbox_runtime.pod_anti_affinity = "require"',
@@ -230,12 +291,73 @@ describe("a wrong setting", () => {
     ["constructor = 1", "constructor (line 4): is unknown; known here: "],
     [
       'provisioning_timeout = "5 minutes"',
-      'provisioning_timeout (line 4): expected a duration such as "30s", "10m" or "2h", or "" for none, found "5 minutes"',
+      'provisioning_timeout (line 4): expected a duration of at least one second such as "30s", "10m" or "2h", or "" for none, found "5 minutes"',
     ],
+    ...["0s", "0h", "999ms", "00m"].map((given): [string, string] => [
+      `provisioning_timeout = "${given}"`,
+      `provisioning_timeout (line 4): expected a duration of at least one second such as "30s", "10m" or "2h", or "" for none, found "${given}"`,
+    ]),
   ])("%s is explained", (line, sentence) => {
     const found = problems(driver(line));
     expect(found).toHaveLength(1);
     expect(found?.[0]).toContain(`${path}.${sentence}`);
+  });
+
+  it("is none of what Kubernetes takes", () => {
+    const { kubernetes } = parseSettings(
+      driver(`workload_resources.limits = { "example.com/nic" = "2k", hugepages-2Mi = "4Mi" }
+workload_resources.requests = { "example.com/nic" = "2000", hugepages-2Mi = "4Mi" }
+provisioning_timeout = "1000ms"
+${nodeTerm(
+  `{ matchExpressions = [
+    { key = "team", operator = "In", values = ["a", ""] },
+    { key = "example.com/team", operator = "DoesNotExist", values = [] },
+    { key = "cpus", operator = "Lt", values = ["16"] },
+  ], matchFields = [{ key = "metadata.name", operator = "NotIn", values = ["node-1"] }] }`,
+)}`),
+      "gateway.toml",
+      "render",
+    );
+    expect(kubernetes.workload_affinity.nodeAffinity).toBeDefined();
+  });
+
+  it.each([
+    ["openshell.gateway.oidc.issuer", "https://me:hunter2@login.example.com"],
+    ["openshell.gateway.oidc.jwks_allowed_origins", ["https://keys.example.com", "https://me:hunter@2@a.example.com"]],
+    ["openshell.drivers.kubernetes.grpc_endpoint", "https://me:hunter2@gateway:8080"],
+    ["openshell.drivers.kubernetes.namespace", "https://hunter2@gateway:8080/x@y"],
+  ])("never tells a password: %s", (key, value) => {
+    const table = key.slice(0, key.lastIndexOf("."));
+    const error = refusal(`${head}[${table}]\n${key.slice(table.length + 1)} = ${JSON.stringify(value)}\n`);
+    expect(error.message).toContain("//…@");
+    expect(JSON.stringify([error.message, error.details])).not.toContain("hunter");
+  });
+
+  it.each([
+    "[:::::]:8080",
+    "[1.2.3.4]:8080",
+    "[::1%lo]:8080",
+    "01.2.3.4:8080",
+    "1.2.3.256:8080",
+    "::1:8080",
+    "0.0.0.0:65536",
+  ])("is the address %s", (address) => {
+    expect(problems(`${head}[openshell.gateway]\nbind_address = "${address}"\n`)).toEqual([
+      `openshell.gateway.bind_address (line 4): expected an address and a port such as "0.0.0.0:8080" or "[::]:8080", found "${address}"`,
+    ]);
+  });
+
+  it.each(["0.0.0.0:8080", "[::]:8080", "[2001:db8::10]:1", "[::ffff:192.0.2.1]:65535"])("is not %s", (address) => {
+    const toml = `${head}[openshell.gateway]\nbind_address = "${address}"\n`;
+    expect(parseSettings(toml, "gateway.toml", "render").gateway.bind_address).toBe(address);
+  });
+
+  it("does not hide a rule that another one breaks, where a default is in its way", () => {
+    const toml = `${head}[openshell.gateway]\nhealth_bind_address = "127.0.0.1:17670"\n[openshell.drivers.kubernetes.supervisor_resources.limits]\nmemory = "64Mi"\n`;
+    expect(problems(toml)).toEqual([
+      expect.stringContaining("health_bind_address and bind_address are the same address"),
+      expect.stringContaining("supervisor_resources.limits.memory (line 6): expected a limit of at least 96Mi"),
+    ]);
   });
 
   it("does not hide another one: all are named, in the order of their lines", () => {

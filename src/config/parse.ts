@@ -107,12 +107,9 @@ function readDocument(document: Record<string, unknown>): {
     const result = documentSchema.safeParse(remaining, { error: expectation });
     if (result.success) return { output: result.data, problems };
     const found = problemsOf(result.error.issues, documentSchema, remaining);
-    for (const problem of found) {
-      // A table that lost a refused key may lack it now: that is not another problem.
-      const isEcho =
-        problem.text.startsWith("is required") && problems.some(({ path }) => samePath(path, problem.path));
-      if (!isEcho) problems.push(problem);
-    }
+    // What lost a refused part in an earlier round may lack it now: that is not another problem.
+    const refused = problems.map(({ path }) => path);
+    problems.push(...found.filter(({ path }) => !refused.some((one) => overlaps(path, one))));
     remaining = found.reduce(
       (rest, { path, text }) => without(rest, text.startsWith("is required") ? path.slice(0, -1) : path),
       remaining,

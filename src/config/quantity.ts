@@ -20,6 +20,9 @@ const binaryExponents: Readonly<Record<string, number>> = { Ki: 10, Mi: 20, Gi: 
 export const positiveQuantityPattern =
   /^\+?(?:0*[1-9]\d*(?:\.\d*)?|0*\.0*[1-9]\d*)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,3})?$/;
 
+/** A whole number above zero, with a unit or without. */
+export const wholeQuantityPattern = /^\+?0*[1-9]\d*(?:[kMGTPE]|[KMGTPE]i|[eE]\+?\d{1,3})?$/;
+
 /** True for a Kubernetes resource quantity (`500m`, `1.5Gi`, `2e3`); the grammar of apimachinery's resource.Quantity. */
 export function isQuantity(text: string): boolean {
   return quantityPattern.test(text);

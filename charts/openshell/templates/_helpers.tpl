@@ -528,11 +528,21 @@ readOnlyRootFilesystem: true
       {{- fail (printf "resources.requests.%v: %v is above its limit %v; lower the request or raise limits.%v" $key0 $item0 (get $.v.resources.limits $key0) $key0) -}}
     {{- end -}}
   {{- end -}}
+  {{- if and $item0 (not (has $key0 (list "cpu" "memory" "ephemeral-storage"))) -}}
+    {{- if or (not (get $.v.resources.limits $key0)) (gt (float64 (include "openshell.quantity" (get $.v.resources.limits $key0))) (float64 (include "openshell.quantity" $item0))) -}}
+      {{- fail (printf "resources.requests.%v: %v is not the limit too, as Kubernetes wants it of all but cpu, memory and ephemeral-storage; remove the request, or set its limit to the same" $key0 $item0) -}}
+    {{- end -}}
+  {{- end -}}
 {{- end -}}
 {{- range $key0, $item0 := $.v.pkiInitJob.resources.requests -}}
   {{- if and $item0 (get $.v.pkiInitJob.resources.limits $key0) -}}
     {{- if gt (float64 (include "openshell.quantity" $item0)) (float64 (include "openshell.quantity" (get $.v.pkiInitJob.resources.limits $key0))) -}}
       {{- fail (printf "pkiInitJob.resources.requests.%v: %v is above its limit %v; lower the request or raise limits.%v" $key0 $item0 (get $.v.pkiInitJob.resources.limits $key0) $key0) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- if and $item0 (not (has $key0 (list "cpu" "memory" "ephemeral-storage"))) -}}
+    {{- if or (not (get $.v.pkiInitJob.resources.limits $key0)) (gt (float64 (include "openshell.quantity" (get $.v.pkiInitJob.resources.limits $key0))) (float64 (include "openshell.quantity" $item0))) -}}
+      {{- fail (printf "pkiInitJob.resources.requests.%v: %v is not the limit too, as Kubernetes wants it of all but cpu, memory and ephemeral-storage; remove the request, or set its limit to the same" $key0 $item0) -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
@@ -542,11 +552,21 @@ readOnlyRootFilesystem: true
       {{- fail (printf "gatewayConfig: openshell.drivers.kubernetes.supervisor_resources.requests.%v: %v is above its limit %v; lower the request or raise limits.%v" $key0 $item0 (get $.driver.supervisor_resources.limits $key0) $key0) -}}
     {{- end -}}
   {{- end -}}
+  {{- if and $item0 (not (has $key0 (list "cpu" "memory" "ephemeral-storage"))) -}}
+    {{- if or (not (get $.driver.supervisor_resources.limits $key0)) (gt (float64 (include "openshell.quantity" (get $.driver.supervisor_resources.limits $key0))) (float64 (include "openshell.quantity" $item0))) -}}
+      {{- fail (printf "gatewayConfig: openshell.drivers.kubernetes.supervisor_resources.requests.%v: %v is not the limit too, as Kubernetes wants it of all but cpu, memory and ephemeral-storage; remove the request, or set its limit to the same" $key0 $item0) -}}
+    {{- end -}}
+  {{- end -}}
 {{- end -}}
 {{- range $key0, $item0 := $.driver.workload_resources.requests -}}
   {{- if and $item0 (get $.driver.workload_resources.limits $key0) -}}
     {{- if gt (float64 (include "openshell.quantity" $item0)) (float64 (include "openshell.quantity" (get $.driver.workload_resources.limits $key0))) -}}
       {{- fail (printf "gatewayConfig: openshell.drivers.kubernetes.workload_resources.requests.%v: %v is above its limit %v; lower the request or raise limits.%v" $key0 $item0 (get $.driver.workload_resources.limits $key0) $key0) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- if and $item0 (not (has $key0 (list "cpu" "memory" "ephemeral-storage"))) -}}
+    {{- if or (not (get $.driver.workload_resources.limits $key0)) (gt (float64 (include "openshell.quantity" (get $.driver.workload_resources.limits $key0))) (float64 (include "openshell.quantity" $item0))) -}}
+      {{- fail (printf "gatewayConfig: openshell.drivers.kubernetes.workload_resources.requests.%v: %v is not the limit too, as Kubernetes wants it of all but cpu, memory and ephemeral-storage; remove the request, or set its limit to the same" $key0 $item0) -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
