@@ -33,6 +33,18 @@ describe("a supervisor's connection", () => {
     expect(losses).toEqual(["it was silent for 6000 ms"]);
   });
 
+  it("is not lost for silence while what it said waits to be read, as after this process stood still", async () => {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    const { connected, losses } = connection();
+    vi.advanceTimersByTime(heartbeat.lostAfterMs);
+    connected.heard();
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(losses).toEqual([]);
+    vi.advanceTimersByTime(heartbeat.lostAfterMs);
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(losses).toEqual(["it was silent for 6000 ms"]);
+  });
+
   it("is lost when it takes nothing of what it is told, however often it is heard", () => {
     const { connected, losses } = connection();
     for (let sent = 0; sent < 10_000; sent += 1) {

@@ -19,6 +19,7 @@ export class Connection {
   readonly #options: ConnectionOptions;
   readonly #beat: NodeJS.Timeout;
   #silence: NodeJS.Timeout | undefined;
+  #expired: NodeJS.Immediate | undefined;
   #sequence = 0n;
   #waiting = 0;
 
@@ -51,18 +52,23 @@ export class Connection {
   /** Something arrived; the supervisor is alive. */
   heard(): void {
     if (this.#queue.ended) return;
-    clearTimeout(this.#silence);
-    this.#silence = setTimeout(
-      () => this.#options.lost(`it was silent for ${heartbeat.lostAfterMs} ms`),
-      heartbeat.lostAfterMs,
-    );
+    this.#forgetSilence();
+    this.#silence = setTimeout(() => {
+      // After this process stood still its timers come before what meanwhile arrived: that is read first.
+      this.#expired = setImmediate(() => this.#options.lost(`it was silent for ${heartbeat.lostAfterMs} ms`));
+    }, heartbeat.lostAfterMs);
   }
 
   /** What is queued is still sent. */
   close(): void {
     clearInterval(this.#beat);
-    clearTimeout(this.#silence);
+    this.#forgetSilence();
     this.#queue.end();
+  }
+
+  #forgetSilence(): void {
+    clearTimeout(this.#silence);
+    clearImmediate(this.#expired);
   }
 
   async *#taken(): AsyncGenerator<RuntimeFrame, void, undefined> {
