@@ -3,10 +3,11 @@ import { pino } from "pino";
 import { expect, test } from "vitest";
 import { services } from "../boundary/index.ts";
 import { AsyncQueue } from "../common/async.ts";
+import { longestText, longestWord } from "../common/cut.ts";
 import { boundary } from "../wire/index.ts";
 import { testAuthority } from "./_test-certificates.ts";
 import { Log, TestRuntime } from "./_test-peers.ts";
-import { type BoundaryOptions, BoundarySession } from "./boundary-session.ts";
+import { type BoundaryOptions, BoundarySession, boundaryTiming } from "./boundary-session.ts";
 import type { BoundaryLink } from "./state.ts";
 
 const serverName = "runtime.g1.openshell.internal";
@@ -53,9 +54,10 @@ async function startSession(
 }
 
 /** How long it takes until a runtime that answers and drops after `livesMs`, by the session's clock, was connected to this often. */
-async function connectAgain(times: number, livesMs: number): Promise<number> {
+async function connectAgain(times: number, livesMs: number, retryMs = boundaryTiming.retryMs): Promise<number> {
   let now = 0;
   await using started = await startSession({
+    timing: { ...boundaryTiming, retryMs },
     now: () => now,
     onLink: ({ name }, runtime) => {
       if (name !== "connected") return;
@@ -70,7 +72,7 @@ async function connectAgain(times: number, livesMs: number): Promise<number> {
 }
 
 test("a runtime that answers and drops is connected to each time later", async () => {
-  expect(await connectAgain(6, 1_000)).toBeGreaterThan(50 + 100 + 200 + 400 + 500);
+  expect(await connectAgain(4, 1_000, 300)).toBeGreaterThan(300 + 600 + 1200);
 });
 
 test("one whose session lived is connected to at once", async () => {
@@ -155,6 +157,54 @@ test("a session that was replaced after it was accepted is over only when the ne
   started.runtime.refuse = { reason, message: "session 1 was replaced by session 2" };
   started.runtime.drop();
   expect(await started.end).toEqual({ reason: "Superseded", message: "session 1 was replaced by session 2" });
+});
+
+test("what a runtime says of itself is cut before it is kept or logged", async () => {
+  const links = new Log<BoundaryLink>();
+  await using started = await startSession({ onLink: (link) => links.add(link) });
+  const { runtime } = started;
+  await links.next(({ name }) => name === "connected");
+  const reason = boundary.SessionRefused_Reason.TERMINATED;
+  runtime.send({ case: "refused", value: { reason, message: "x".repeat(100_000) } });
+  const lost = await links.next(({ name }) => name === "lost");
+  expect(lost.name === "lost" && lost.message.length).toBe(longestText);
+  runtime.refuse = { reason, message: "x".repeat(100_000) };
+  runtime.drop();
+  const end = await started.end;
+  expect([end.reason, end.message.length]).toEqual(["RuntimeEnded", longestText]);
+});
+
+test("a runtime with a name of 100 kB is known by its beginning", async () => {
+  const links = new Log<BoundaryLink>();
+  await using started = await startSession({
+    onLink: (link, runtime) => {
+      if (link.name === "connecting") runtime.instanceId = "x".repeat(100_000);
+      links.add(link);
+    },
+  });
+  const isConnected = ({ name }: BoundaryLink) => name === "connected";
+  const first = await links.next(isConnected);
+  expect(first.name === "connected" && first.runtimeInstance.length).toBe(longestWord);
+  started.runtime.drop();
+  expect(await links.next(isConnected)).toEqual(first);
+});
+
+test("a message of the runtime's that is larger than any has to be loses it", async () => {
+  const links = new Log<BoundaryLink>();
+  await using started = await startSession({ onLink: (link) => links.add(link) });
+  await links.next(({ name }) => name === "connected");
+  started.runtime.send({ case: "tree", value: { frozen: true, reason: "x".repeat(200_000) } });
+  expect(await links.next(({ name }) => name === "lost")).toMatchObject({ reason: "Unreachable" });
+});
+
+test("a runtime that takes nothing of what it is told is lost", async () => {
+  const links = new Log<BoundaryLink>();
+  await using started = await startSession({ onLink: (link) => links.add(link) });
+  await links.next(({ name }) => name === "connected");
+  for (let told = 0; told < 300; told += 1) started.session.acknowledgeExit("main-1");
+  expect(await links.next(({ name }) => name === "lost")).toMatchObject({
+    message: "the runtime took none of 256 frames",
+  });
 });
 
 test("an exit acknowledged while the runtime is away is acknowledged when it is back, and each time again", async () => {

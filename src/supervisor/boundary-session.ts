@@ -2,11 +2,13 @@ import { createSecureContext } from "node:tls";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import * as grpc from "@grpc/grpc-js";
 import { checkVersion, chunkBytes, heartbeat, localVersion } from "../boundary/index.ts";
-import { AsyncQueue, failuresAfter, sleep } from "../common/async.ts";
+import { failuresAfter, sleep } from "../common/async.ts";
+import { cut, longestText, longestWord } from "../common/cut.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { boundary, type Client, createChannel, grpcClient } from "../wire/index.ts";
 import { channelOptions } from "./_channel-options.ts";
+import { Outbox } from "./_outbox.ts";
 import { Watchdog } from "./_timers.ts";
 import type { SupervisorSettings } from "./settings.ts";
 import type { BoundaryLink, End, EndReason } from "./state.ts";
@@ -51,6 +53,8 @@ const maxMessageBytes = 2 * chunkBytes;
 /** After this many attempts in a row the workload is far from starting (an image pull), and the pause grows to `idleRetryMs`. */
 const eagerAttempts = 200;
 const idleRetryMs = 500;
+/** Longest mean pause after a session that was accepted and did not last. Each writes a few lines into the log. */
+const longestRetryMs = 5_000;
 
 /**
  * The control connection to the runtime and, on the same TLS connection, its channels. Every attempt has a connection of its own, so that
@@ -66,7 +70,7 @@ export class BoundarySession {
   #connected:
     | {
         readonly client: Client<typeof boundary.Boundary>;
-        readonly out: AsyncQueue<SupervisorFrame>;
+        readonly out: Outbox<SupervisorFrame>;
         readonly sinceMs: number;
       }
     | undefined;
@@ -136,9 +140,9 @@ export class BoundarySession {
       if (outcome.wasConnected || attempt === 0) onLink({ name: "lost", reason, message });
       const { retryMs } = this.#timing;
       // A runtime that is not there yet is awaited eagerly; one that answers and drops is asked less and less often.
-      const eager = outcome.wasConnected ? retryMs * 2 ** (drops - 1) : retryMs;
-      const pause = attempt < eagerAttempts ? Math.min(eager, idleRetryMs) : idleRetryMs;
-      await sleep(pause * (0.5 + random()), signal);
+      const again = Math.min(retryMs * 2 ** (drops - 1), longestRetryMs);
+      const anew = attempt < eagerAttempts ? Math.min(retryMs, idleRetryMs) : idleRetryMs;
+      await sleep((outcome.wasConnected ? again : anew) * (0.5 + random()), signal);
     }
   }
 
@@ -155,8 +159,8 @@ export class BoundarySession {
         : { "grpc.keepalive_time_ms": keepaliveMs, "grpc.keepalive_timeout_ms": keepaliveMs }),
     });
     const client = grpcClient(boundary.Boundary, channel);
-    const out = new AsyncQueue<SupervisorFrame>();
     const attemptEnd = new AbortController();
+    const out = new Outbox<SupervisorFrame>((why) => attemptEnd.abort(`the runtime ${why}`));
     const signal = AbortSignal.any([outer, attemptEnd.signal]);
     const helloMs = Math.min(longestHelloMs, firstHelloMs * 1.25 ** attempt);
     let watchdog = new Watchdog(helloMs, () => attemptEnd.abort("the runtime did not answer in time"));
@@ -182,7 +186,7 @@ export class BoundarySession {
             attemptEnd.abort(`nothing from the runtime for ${lostAfterMs} ms`),
           );
           heartbeats = this.#heartbeats(out);
-          this.#options.onLink({ name: "connected", runtimeInstance: payload.value.instanceId });
+          this.#options.onLink({ name: "connected", runtimeInstance: this.#runtimeInstance ?? "" });
           if (this.#launch !== undefined) this.launch(this.#launch);
           if (this.#exited !== undefined) this.acknowledgeExit(this.#exited);
         } else if (payload.case === "fence" || payload.case === "mainProcess" || payload.case === "tree") {
@@ -212,12 +216,13 @@ export class BoundarySession {
     try {
       checkVersion(hello.version, "runtime");
     } catch (error) {
-      return { reason: "VersionSkew", message: OpenShellError.from(error).message };
+      return { reason: "VersionSkew", message: cut(OpenShellError.from(error).message, longestText) };
     }
-    if (this.#runtimeInstance !== undefined && this.#runtimeInstance !== hello.instanceId) {
+    const instanceId = cut(hello.instanceId, longestWord);
+    if (this.#runtimeInstance !== undefined && this.#runtimeInstance !== instanceId) {
       return { reason: "RuntimeEnded", message: "another runtime process answers: the workload was restarted" };
     }
-    this.#runtimeInstance = hello.instanceId;
+    this.#runtimeInstance = instanceId;
     const { fence, mainProcess, tree } = hello;
     if (fence !== undefined) this.#options.onStatus({ case: "fence", value: fence });
     if (mainProcess !== undefined) this.#options.onStatus({ case: "mainProcess", value: mainProcess });
@@ -225,7 +230,7 @@ export class BoundarySession {
     return undefined;
   }
 
-  #heartbeats(out: AsyncQueue<SupervisorFrame>): NodeJS.Timeout {
+  #heartbeats(out: Outbox<SupervisorFrame>): NodeJS.Timeout {
     let sequence = 0n;
     return setInterval(() => {
       sequence += 1n;
@@ -236,7 +241,7 @@ export class BoundarySession {
   #lost(reason: string, message: string): Outcome {
     const since = this.#connected?.sinceMs;
     const livedMs = since === undefined ? 0 : this.#now() - since;
-    return { wasConnected: since !== undefined, livedMs, reason, message };
+    return { wasConnected: since !== undefined, livedMs, reason, message: cut(message, longestText) };
   }
 
   #now(): number {
@@ -265,6 +270,6 @@ function endOfRefusal(refused: boundary.SessionRefused): End {
   };
   return {
     reason: reasons[refused.reason] ?? "GrantRefused",
-    message: refused.message || "the runtime refused the session",
+    message: cut(refused.message, longestText) || "the runtime refused the session",
   };
 }

@@ -1,6 +1,7 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { services } from "../boundary/index.ts";
 import { AsyncQueue, sleep } from "../common/async.ts";
+import { cut, longestText } from "../common/cut.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { encodeFrame, FrameDecoder } from "../common/frames.ts";
 import { boundary, codeOfStatus, type openshell } from "../wire/index.ts";
@@ -110,7 +111,10 @@ function requireOpened(frame: boundary.ChannelFrame | undefined): void {
   if (frame?.payload.case === "opened") return;
   if (frame?.payload.case === "refused") {
     const { code, message } = frame.payload.value;
-    throw new OpenShellError(codeOfStatus(code), message || "the sandbox's runtime refused the channel");
+    throw new OpenShellError(
+      codeOfStatus(code),
+      cut(message, longestText) || "the sandbox's runtime refused the channel",
+    );
   }
   throw new OpenShellError("unavailable", "the sandbox's runtime closed the channel before it was open");
 }
