@@ -105,6 +105,8 @@ export class GatewaySession {
         watchdog.touch();
         switch (payload.case) {
           case "sessionAccepted": {
+            // Each would start heartbeats.
+            if (acceptedAt !== undefined) return ended("the gateway accepted the session twice");
             acceptedAt = now();
             token.sessionAccepted();
             this.#out = out;
