@@ -97,7 +97,7 @@ describe("a connection", () => {
   const failed = async (message: string) =>
     explained(new OpenShellError("unavailable", message), await resolveTarget({}, env));
 
-  it.each(["Connection dropped", "read ECONNRESET", "socket hang up"])(
+  it.each(["Connection dropped", "read ECONNRESET", "socket hang up", "Received RST_STREAM with code 2 (by a proxy)"])(
     "that was there and is lost (%s) says nothing of how the endpoint begins",
     async (message) => {
       expect(await failed(message)).toMatchObject({

@@ -430,10 +430,10 @@ async function writeWhole(path: string, text: string): Promise<void> {
   }
 }
 
-/** A directory that may be there, with other rights: who may write in it may replace the keys. */
+/** A directory, which may be there with other rights: who may write in it may replace the keys. */
 async function makePrivate(path: string): Promise<void> {
   await written(mkdir(path, { recursive: true, mode: 0o700 }));
-  await written(chmod(path, 0o700));
+  if (((await stat(path)).mode & 0o022) !== 0) await written(chmod(path, 0o700));
 }
 
 async function written<T>(writing: Promise<T>): Promise<T> {

@@ -51,7 +51,10 @@ async function addKept(directory: string, prefix: string, kept: Set<string>, ask
   }
 }
 
-/** Files that are tracked or could be, and repositories, relative to `directory`. Of a submodule that was not fetched git says `./`, again and again. */
+/**
+ * Files that are tracked or could be, and repositories, relative to `directory`. In a submodule that was not fetched git lists nothing but the
+ * directory itself.
+ */
 async function tracked(directory: string, asking: Asking): Promise<string[]> {
   const list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
   const { code, stdout, stderr } = await git(directory, list, asking);

@@ -64,10 +64,12 @@ export async function execInSandbox(
     // As long as nobody is there to have the keyboard, Ctrl-C is a signal.
     if (tty) await connection.spoken(signal);
     using _keyboard = tty ? rawMode(terminal) : undefined;
-    const input = inputOf(terminal, tty, signal, hearing.typed);
+    const input = () => inputOf(terminal, tty, signal, hearing.typed);
+    // What is piped is left to others until there is a use for it.
+    const keyboard = tty ? input() : undefined;
     async function* requests() {
       yield { payload: { case: "start" as const, value: request } };
-      yield* input;
+      yield* keyboard ?? input();
     }
     const events = connection.client.execSandboxInteractive(requests(), { signal });
     return await exitCodeIn(tty ? hearing.answers(events) : events, terminal);
@@ -130,7 +132,7 @@ type InputMessage =
   | { payload: { case: "resize"; value: { cols: number; rows: number } } };
 
 /**
- * What is typed or piped, and changes of the window; ends with standard input, and at the signal. A keyboard is read from now on, and so far
+ * What is typed or piped from now on, and changes of the window; ends with standard input, and at the signal. A keyboard is read so far
  * ahead that Ctrl-C is heard behind what was typed before it.
  */
 function inputOf(
