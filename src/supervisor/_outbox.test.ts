@@ -20,5 +20,7 @@ it("gives what waited before its end, and takes no more", async () => {
   outbox.offer(1);
   outbox.end();
   outbox.offer(2);
-  expect(await Array.fromAsync(outbox)).toEqual([1]);
+  const taken: number[] = [];
+  for await (const frame of outbox) taken.push(frame);
+  expect(taken).toEqual([1]);
 });
