@@ -313,6 +313,10 @@ describe("driver_config", () => {
       `${root}.containers.agent.resources.limits.memory`,
     ],
     [
+      { containers: { agent: { resources: { requests: { "nvidia.com/gpu": "1" } } } } },
+      `${root}.containers.agent.resources.requests.nvidia.com/gpu`,
+    ],
+    [
       { containers: { agent: { resources: { requests: { cpu: "2" }, limits: { cpu: "1" } } } } },
       `${root}.containers.agent.resources.requests.cpu`,
     ],

@@ -7,6 +7,8 @@ import {
   kubernetesSchema,
   matchesKey,
   minimumWorkloadMemory,
+  oneAmount,
+  overcommittable,
   positiveQuantityPattern,
   reservedPrefixes,
 } from "../config/index.ts";
@@ -202,6 +204,11 @@ function resourcesOf(
       limit === undefined || compareQuantities(request, limit) <= 0,
       fieldOf(`requests.${name}`),
       `${request} is above the limit ${limit}`,
+    );
+    problems.check(
+      overcommittable.includes(name) || (limit !== undefined && compareQuantities(request, limit) >= 0),
+      fieldOf(`requests.${name}`),
+      `${request} has to be its limit as well, ${oneAmount}`,
     );
   }
   const { memory } = limits;

@@ -260,6 +260,13 @@ describe("workload resources", () => {
     expect(cpuOf({ cpu: "3" }, { cpu: "2" })).toBe("3");
   });
 
+  test("a default request of devices follows the limit that a caller asks for, up as well", () => {
+    const one = { "nvidia.com/gpu": "1" };
+    const settings = { workload_resources: { requests: one, limits: one } };
+    const resources = { requests: {}, limits: { "nvidia.com/gpu": "2" } };
+    expect(workloadResources(pairWith({ settings, sandbox: { resources } })).requests).toMatchObject(resources.limits);
+  });
+
   test("a given ephemeral-storage is not touched", () => {
     const resources = { requests: {}, limits: { "ephemeral-storage": "1Gi" } };
     expect(workloadResources(pairWith({ sandbox: { resources } })).requests).not.toHaveProperty("ephemeral-storage");

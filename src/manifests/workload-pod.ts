@@ -1,4 +1,4 @@
-import { compareQuantities, mergeQuantities, type Resources } from "../config/index.ts";
+import { compareQuantities, mergeQuantities, overcommittable, type Resources } from "../config/index.ts";
 import {
   appArmorProfileOf,
   type ContainerProps,
@@ -82,13 +82,17 @@ export function workloadPodTemplate(pair: PairProps): PodTemplate {
   };
 }
 
-/** The caller's amounts over the operator's. A default request above a limit that the caller asks for comes down to it. */
+/**
+ * The caller's amounts over the operator's. A default request above a limit that the caller asks for comes down to it; where Kubernetes wants
+ * request and limit to be one, it follows the limit.
+ */
 export function mergeResources(defaults: Resources, asked: Resources) {
   const requests = mergeQuantities(defaults.requests, asked.requests);
   const limits = mergeQuantities(defaults.limits, asked.limits);
   for (const [name, limit] of Object.entries(asked.limits)) {
     const request = name in asked.requests ? undefined : requests[name];
-    if (request !== undefined && compareQuantities(request, limit) > 0) requests[name] = limit;
+    if (request === undefined) continue;
+    if (!overcommittable.includes(name) || compareQuantities(request, limit) > 0) requests[name] = limit;
   }
   return { requests, limits };
 }
