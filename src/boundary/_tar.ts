@@ -7,7 +7,7 @@ export interface TransferSummary {
   readonly bytes: number;
   /** Absolute path of what was read or written. */
   readonly path: string;
-  /** Entries left out, each with its reason: devices, sockets, links that would leave the destination. */
+  /** Entries left out, or in part, each with its reason: devices, what may not be read, links that would leave the destination. */
   readonly skipped: readonly string[];
 }
 

@@ -18,9 +18,11 @@ export interface PackOptions {
 
 /**
  * A file or directory as a tar stream, read as it is consumed; modes and modification times kept, owners not. The source itself is followed
- * when it is a symbolic link, as scp has it; links below it stay links. What is removed meanwhile is left out; so is a
- * file or a link that is replaced by something of another kind, which is named.
- * @throws not-found when the source does not exist, invalid-argument when it is a device, a pipe or a socket
+ * when it is a symbolic link, as scp has it; links below it stay links. What is removed meanwhile is left out; so is, and is named, a
+ * file or a link that is replaced by something of another kind, and what may not be read. A large file that becomes shorter meanwhile has
+ * zeros at its end, and is named as well.
+ * @throws not-found when the source does not exist, permission-denied when it may not be read itself, invalid-argument when it is a device,
+ * a pipe or a socket
  */
 export async function packTree(source: string, options: PackOptions = {}) {
   const absolute = await followed(source);
@@ -66,12 +68,11 @@ interface Found {
 /** The source and what is below it, directories before their entries, entries by name. */
 async function* walk(path: string, only: PackOptions["only"], relative = ""): AsyncGenerator<Found, void, undefined> {
   const stat = await unlessChanged(relative, lstat(path));
-  if (isChange(stat)) return;
+  if (isChange(stat)) return yield* leftOutFor(stat, path, relative);
   if (stat.isSymbolicLink()) {
     const target = await unlessChanged(relative, readlink(path, { encoding: "buffer" }));
-    if (target === "gone") return;
-    if (target === "replaced") {
-      yield { path, relative, stat, leftOut: changed };
+    if (isChange(target)) {
+      yield* leftOutFor(target, path, relative);
     } else {
       const leftOut = isUtf8(target) ? {} : { leftOut: "its target's name is not UTF-8" };
       yield { path, relative, stat, target: target.toString(), ...leftOut };
@@ -81,7 +82,7 @@ async function* walk(path: string, only: PackOptions["only"], relative = ""): As
   yield { path, relative, stat };
   if (!stat.isDirectory()) return;
   const children = await unlessChanged(relative, readdir(path, { encoding: "buffer", withFileTypes: true }));
-  if (isChange(children)) return;
+  if (isChange(children)) return yield* leftOutFor(children, path, relative);
   for (const child of children.sort((left, right) => Buffer.compare(left.name, right.name))) {
     const name = child.name.toString();
     const below = relative === "" ? name : `${relative}/${name}`;
@@ -93,15 +94,26 @@ async function* walk(path: string, only: PackOptions["only"], relative = ""): As
   }
 }
 
-/** What became of an entry that was there a moment ago. */
-type Change = "gone" | "replaced";
-const changed = "it changed while it was read";
+/** Why nothing of an entry can be had that was there a moment ago. */
+type Change = "gone" | "replaced" | "unreadable";
+
+/** What is said of it; nothing of one that is gone. */
+const reasons = {
+  gone: undefined,
+  replaced: "it changed while it was read",
+  unreadable: "it may not be read",
+} as const;
 
 function isChange(value: unknown): value is Change {
-  return value === "gone" || value === "replaced";
+  return typeof value === "string" && value in reasons;
 }
 
-/** What `work` finds at an entry, or what became of it meanwhile; the source itself has to stay. */
+function* leftOutFor(change: Change, path: string, relative: string): Generator<Found, void, undefined> {
+  const leftOut = reasons[change];
+  if (leftOut !== undefined) yield { path, relative, leftOut };
+}
+
+/** What `work` finds at an entry, or why it finds nothing; the source itself has to stay, and to be readable. */
 async function unlessChanged<T>(relative: string, work: Promise<T>): Promise<T | Change> {
   try {
     return await work;
@@ -119,6 +131,8 @@ const changes: ReadonlyMap<string | undefined, Change> = new Map([
   ["ELOOP", "replaced"],
   ["ENXIO", "replaced"],
   ["EINVAL", "replaced"],
+  ["EACCES", "unreadable"],
+  ["EPERM", "unreadable"],
 ]);
 
 /** Begins when it is read: before, nobody would hear of a failure, and a file that was opened would stay so. */
@@ -162,9 +176,9 @@ async function addFile(
   contents: Contents,
   tally: Tally,
 ): Promise<void> {
-  if (contents === "gone") return;
-  if (contents === "replaced") {
-    tally.skipped.push(`${name}: ${changed}`);
+  if (isChange(contents)) {
+    const reason = reasons[contents];
+    if (reason !== undefined) tally.skipped.push(`${name}: ${reason}`);
     return;
   }
   const { stat, bytes } = contents;
@@ -172,17 +186,30 @@ async function addFile(
     const large = await openFile(path, relative);
     if (isChange(large)) return addFile(archive, name, { path, relative }, large, tally);
     await using file = large.file;
-    await addEntry(archive, fileHeader(name, large.stat), read(file, large.stat.size));
-    tally.bytes += large.stat.size;
+    const { size } = large.stat;
+    let missing = 0;
+    const padded = async function* () {
+      let got = 0;
+      for await (const chunk of read(file, size)) {
+        got += chunk.length;
+        yield chunk;
+      }
+      missing = size - got;
+      for (let left = missing; left > 0; left -= chunkBytes) yield new Uint8Array(Math.min(left, chunkBytes));
+    };
+    await addEntry(archive, fileHeader(name, large.stat, size), padded());
+    if (missing > 0)
+      tally.skipped.push(`${name}: its last ${missing} bytes, cut off while it was read; zeros are there`);
+    tally.bytes += size;
   } else {
-    await addEntry(archive, fileHeader(name, stat), bytes.length === 0 ? [] : [bytes]);
-    tally.bytes += stat.size;
+    await addEntry(archive, fileHeader(name, stat, bytes.length), bytes.length === 0 ? [] : [bytes]);
+    tally.bytes += bytes.length;
   }
   tally.files += 1;
 }
 
-function fileHeader(name: string, stat: Stats): NewHeader {
-  return { ...headerOf(name, stat), type: "file", size: stat.size };
+function fileHeader(name: string, stat: Stats, size: number): NewHeader {
+  return { ...headerOf(name, stat), type: "file", size };
 }
 
 /** An entry with exactly as many bytes as its header promises. */
@@ -240,7 +267,8 @@ async function readSmall(path: string, relative: string): Promise<Contents> {
     bytes.set(chunk, filled);
     filled += chunk.length;
   }
-  return { stat, bytes };
+  // What it lost meanwhile was not promised to anybody yet.
+  return { stat, bytes: bytes.subarray(0, filled) };
 }
 
 /** A link in its place is not followed, and a pipe does not hold up a thread until somebody writes into it. */
@@ -254,14 +282,14 @@ async function openFile(path: string, relative: string): Promise<{ file: FileHan
   return "replaced";
 }
 
-/** Exactly `size` bytes, even when the file grows or shrinks meanwhile. */
+/** At most `size` bytes, fewer when the file becomes shorter meanwhile. */
 async function* read(file: FileHandle, size: number): AsyncGenerator<Uint8Array, void, undefined> {
   for (let left = size; left > 0; ) {
     const buffer = new Uint8Array(Math.min(left, chunkBytes));
     const { bytesRead } = await file.read(buffer, 0, buffer.length);
-    const chunk = bytesRead === 0 ? buffer : buffer.subarray(0, bytesRead);
-    left -= chunk.length;
-    yield chunk;
+    if (bytesRead === 0) return;
+    left -= bytesRead;
+    yield buffer.subarray(0, bytesRead);
   }
 }
 

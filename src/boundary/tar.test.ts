@@ -12,6 +12,7 @@ import {
   rmSync,
   statSync,
   symlinkSync,
+  truncateSync,
   utimesSync,
   writeFileSync,
 } from "node:fs";
@@ -351,6 +352,88 @@ describe("a tree that changes while it is packed", () => {
     expect(await packed()).toMatchObject({ skipped: [], files: 5 });
     expect(readFileSync(join(directory, "out/project/b"), "utf8")).toBe("longer than before");
     expect(statSync(join(directory, "out/project/b")).mode & 0o777).toBe(0o751);
+  });
+});
+
+describe("a tree of which not all may be read", () => {
+  afterEach(() => {
+    vi.restoreAllMocks();
+    syncBuiltinESMExports();
+  });
+
+  /** Has the file system refuse this, as it does not for root. */
+  function refuse(call: "open" | "readdir" | "lstat", refused: string): void {
+    const original = fs[call] as (path: string, ...more: unknown[]) => Promise<unknown>;
+    vi.spyOn(fs, call).mockImplementation((async (path: string, ...more: unknown[]) => {
+      if (path !== refused) return original(path, ...more);
+      throw Object.assign(new Error(`EACCES: ${path}`), { code: "EACCES", errno: -13, path });
+    }) as never);
+    syncBuiltinESMExports();
+  }
+
+  it.each([
+    ["a file", "open", "d/b", ["a", "d"]],
+    ["a directory's names", "readdir", "d", ["a", "d"]],
+    ["what is in a directory", "lstat", "d/l", ["a", "d", "d/b"]],
+  ] as const)("comes without %s, and says so", async (_, call, name, names) => {
+    const source = join(directory, "project");
+    mkdirSync(join(source, "d"), { recursive: true });
+    for (const file of ["a", "d/b"]) writeFileSync(join(source, file), file);
+    if (call === "lstat") symlinkSync("b", join(source, name));
+    refuse(call, join(source, name));
+    const { stream, summary } = await packTree(source);
+    await extractTree(stream, join(directory, "out"));
+    expect(readdirSync(join(directory, "out/project"), { recursive: true }).map(String).sort()).toEqual(names);
+    expect(summary().skipped).toEqual([`project/${name}: it may not be read`]);
+    expect(await treeBytes(source)).toBe(call === "readdir" ? 1 : 4);
+  });
+
+  it("does not come at all when that is its top", async () => {
+    const source = join(directory, "project");
+    mkdirSync(source);
+    refuse("readdir", source);
+    const { stream } = await packTree(source);
+    await expect(extractTree(stream, join(directory, "out"))).rejects.toMatchObject({ code: "permission-denied" });
+  });
+});
+
+describe("a file that becomes shorter while it is packed", () => {
+  it("is named, and has zeros where its end was, when its size was told already", async () => {
+    const source = join(directory, "log");
+    writeFileSync(source, Buffer.alloc(3_000_000, "x"));
+    const { stream, summary } = await packTree(source);
+    async function* cutOff() {
+      let seen = 0;
+      for await (const chunk of stream) {
+        if (seen === 0) truncateSync(source, 1_000_000);
+        seen += chunk.length;
+        yield chunk;
+      }
+    }
+    await extractTree(cutOff(), join(directory, "out"));
+    const expected = Buffer.alloc(3_000_000);
+    expected.fill("x", 0, 1_000_000);
+    expect(readFileSync(join(directory, "out/log")).equals(expected)).toBe(true);
+    expect(summary().skipped).toEqual(["log: its last 2000000 bytes, cut off while it was read; zeros are there"]);
+  });
+
+  it("comes as it is then, when it is a small one", async () => {
+    const source = join(directory, "log");
+    writeFileSync(source, "x".repeat(5_000));
+    const probe = await fs.open(source);
+    const files = Object.getPrototypeOf(probe);
+    await probe.close();
+    const { stat } = files;
+    vi.spyOn(files, "stat").mockImplementation(async function (this: fs.FileHandle) {
+      const seen = await stat.call(this);
+      truncateSync(source, 1_000);
+      return seen;
+    });
+    const { stream, summary } = await packTree(source);
+    await extractTree(stream, join(directory, "out"));
+    vi.restoreAllMocks();
+    expect(readFileSync(join(directory, "out/log"), "utf8")).toBe("x".repeat(1_000));
+    expect(summary()).toMatchObject({ skipped: [], bytes: 1_000 });
   });
 });
 
