@@ -1,6 +1,12 @@
 import { isPlainObject, type JsonObject, same } from "./_json.ts";
 import { actsOnNode, comesWithNode, contains, namesKnown, type Rule } from "./admission-rules.ts";
 
+/** Variables that each container of today's Pods has and none had before seals; `init` those that its init containers have besides. */
+const youngerVariables = {
+  all: ["OPENSSL_MODULES", "NODE_COMPILE_CACHE", "NODE_V8_COVERAGE", "NODE_DEBUG", "NODE_DEBUG_NATIVE"],
+  init: ["OPENSHELL_FENCE_TARGETS"],
+};
+
 const ofClasses: Rule = {
   why: "the classes of today are not those that the Pod was made under: one may be gone, or another the default",
   tolerates: () => true,
@@ -40,7 +46,15 @@ export const livingRules: Readonly<Record<string, Rule>> = {
 };
 
 function containerRules(path: string): Record<string, Rule> {
+  const { all, init } = youngerVariables;
+  const younger = path === "spec.initContainers[]" ? [...all, ...init] : all;
   return {
+    [`${path}.env[]`]: {
+      why: "a variable that Pods have since may be absent; none may have another value",
+      tolerates: (expected, admitted) =>
+        same(expected, admitted) ||
+        (admitted === undefined && isPlainObject(expected) && younger.includes(String(expected.name))),
+    },
     [`${path}.resources`]: {
       why: "the amounts of an in-place resize; a device of the node is nobody's to add",
       tolerates: (expected, admitted) => namesKnown(expected, admitted),
