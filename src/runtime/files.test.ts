@@ -165,6 +165,32 @@ describe.skipIf(!isRoot)("files over the boundary", () => {
     expect(readdirSync(ending.home)).toEqual([]);
   });
 
+  it("that nobody takes hold no end up", async () => {
+    await using ending = await RuntimeProcess.start();
+    await using other = await ending.supervisor();
+    await other.connect();
+    writeFileSync(join(ending.home, "big"), Buffer.alloc(100_000_000));
+    const channel = await other.channel(services.files);
+    const payload = { case: "download", value: { source: "big" } } as const;
+    await channel.write(encodeFrame(boundary.FilesRequestSchema, { payload }));
+    // Until nothing more of it fits between the disk and here.
+    const pid = readFileSync(`/proc/${ending.pid}/task/${ending.pid}/children`, "utf8").trim();
+    const read = () => Number(/^rchar: (\d+)$/m.exec(readFileSync(`/proc/${pid}/io`, "utf8"))?.[1]);
+    const before = read();
+    let last = before;
+    const isStill = () => {
+      const [now, former] = [read(), last];
+      last = now;
+      return now - before > 1_000_000 && now - former < 10_000;
+    };
+    await expect.poll(isStill, { interval: 300 }).toBe(true);
+    const askedAt = performance.now();
+    other.send({ case: "terminate", value: { reason: "test" } });
+    expect(await ending.exited).toBe(128 + 15);
+    // Far less than the grace period.
+    expect(performance.now() - askedAt).toBeLessThan(15_000);
+  });
+
   it("that were on their way in when the sandbox was killed are gone at its next start, and nothing else", async () => {
     const others = [".openshell-0123456789ab.d", ".openshell-0123456789AB", "work"];
     const furnish = (home: string) => {

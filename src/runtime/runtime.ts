@@ -47,8 +47,6 @@ export class Refused {
 
 interface HeldChannel {
   readonly tls: string;
-  /** It writes files or reads them, and no process ends with it. */
-  readonly isTransfer: boolean;
   readonly lost: (error: OpenShellError) => void;
 }
 
@@ -69,6 +67,7 @@ export class Runtime {
   #acknowledged = false;
   #ending = false;
   readonly #channels = new Set<HeldChannel>();
+  readonly #transfers = new Set<(error: OpenShellError) => void>();
 
   constructor(options: RuntimeOptions) {
     this.#options = options;
@@ -187,14 +186,22 @@ export class Runtime {
   }
 
   /**
-   * Keeps a channel with who opened it: `lost` is called when another supervisor takes the session over, and of a transfer when the runtime
-   * begins to end.
-   * @returns what forgets it, for when nothing of it is left; transfers are waited for
+   * Keeps a channel with who opened it: `lost` is called when another supervisor takes the session over.
+   * @returns what forgets it
    */
-  holdChannel(tls: string, isTransfer: boolean, lost: (error: OpenShellError) => void): () => void {
-    const held = { tls, isTransfer, lost };
+  holdChannel(tls: string, lost: (error: OpenShellError) => void): () => void {
+    const held = { tls, lost };
     this.#channels.add(held);
     return () => this.#channels.delete(held);
+  }
+
+  /**
+   * Keeps a transfer of files, which no process ends: `lost` is called when the runtime begins to end, which then waits for it.
+   * @returns what forgets it, for when nothing of it is left
+   */
+  holdTransfer(lost: (error: OpenShellError) => void): () => void {
+    this.#transfers.add(lost);
+    return () => this.#transfers.delete(lost);
   }
 
   get isFrozen(): boolean {
@@ -241,7 +248,7 @@ export class Runtime {
     log.info({ reason }, "ending");
     this.#session = terminate();
     this.#main.stop();
-    for (const { lost } of this.#transfers()) lost(new OpenShellError("unavailable", "the sandbox is ending"));
+    for (const lost of this.#transfers) lost(new OpenShellError("unavailable", "the sandbox is ending"));
     // A process stopped for a lost supervisor may clean up; one that could reach the network may not.
     const breached = this.#freezer.has("fence-breached");
     if (!breached) {
@@ -264,12 +271,8 @@ export class Runtime {
   #gone(by: number): Promise<void> {
     return this.#until(by, () => {
       this.#options.processes.reap();
-      return this.#options.processes.tryList()?.length === 0 && this.#transfers().length === 0;
+      return this.#options.processes.tryList()?.length === 0 && this.#transfers.size === 0;
     });
-  }
-
-  #transfers(): HeldChannel[] {
-    return [...this.#channels].filter(({ isTransfer }) => isTransfer);
   }
 
   /** Waits for the condition, until `by` on the monotonic clock at the latest. */

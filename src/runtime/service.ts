@@ -113,25 +113,24 @@ export function boundaryService(
     };
     const lost = () => end(new OpenShellError("cancelled", "the channel was lost"));
     context.signal.addEventListener("abort", lost, { once: true });
-    const release = runtime.holdChannel(peer, serviceId === services.files, end);
-    let served = Promise.resolve();
+    const release = runtime.holdChannel(peer, end);
     const permit = () => {
       gone.signal.throwIfAborted();
       runtime.checkChannel(peer);
     };
     try {
       yield { payload: { case: "opened", value: {} } };
-      const context = { signal: gone.signal, permit, runtime, processes, home };
-      served = service(channel, context).catch((error: unknown) => {
+      const settled = serviceId === services.files ? runtime.holdTransfer(end) : undefined;
+      const failed = (error: unknown) => {
         log.error({ err: error, service: serviceId }, "a channel failed");
         outgoing.end(error);
-      });
+      };
+      service(channel, { signal: gone.signal, permit, runtime, processes, home }).catch(failed).finally(settled);
       for await (const value of outgoing) yield { payload: { case: "data", value } };
     } finally {
+      release();
       context.signal.removeEventListener("abort", lost);
       gone.abort(new OpenShellError("cancelled", "the channel ended"));
-      // An upload may still have to take away what it was making.
-      void served.then(release);
     }
   }
 }
