@@ -46,6 +46,10 @@ export class FakeCluster implements KubeClient {
   /** Throws to refuse a list, or returns a promise that lets it wait. */
   beforeList: (plural: string, namespace: string | undefined) => void | Promise<void> = () => undefined;
   afterWrite: (call: RecordedCall) => void | Promise<void> = () => undefined;
+  /** What admission makes of a Pod, whoever asks for it. */
+  admitPod: <T extends KubeObject>(pod: T) => T = (pod) => pod;
+  /** Whether there is a node for a released Pod. */
+  fits: (pod: Live<Pod>) => boolean = () => true;
   tokenReview: TokenReview["status"];
   /** What a SelfSubjectAccessReview is told. */
   isAllowed: (right: AskedRight) => boolean = () => true;
@@ -88,10 +92,11 @@ export class FakeCluster implements KubeClient {
       const key = keyOf(resource.plural, namespace, body.metadata?.name ?? "");
       if (this.#objects.has(key))
         throw refusal(409, "AlreadyExists", `${resource.plural} "${body.metadata?.name}" already exists`);
+      const admitted = resource.plural === "pods" ? this.admitPod(structuredClone(body)) : structuredClone(body);
       return this.#put(resource.plural, {
-        ...structuredClone(body),
+        ...admitted,
         metadata: {
-          ...structuredClone(body.metadata),
+          ...admitted.metadata,
           name: body.metadata?.name ?? "",
           ...(namespace === undefined ? {} : { namespace }),
           uid: `uid-${++this.#uid}`,
@@ -247,15 +252,15 @@ export class FakeCluster implements KubeClient {
   #controller(): boolean {
     for (const resource of this.all<AgentSandbox>("sandboxes")) {
       const { namespace = "" } = resource.metadata;
-      const pod = this.#objects.get(keyOf("pods", namespace, resource.metadata.name)) as Live<Pod> | undefined;
+      const found = this.#objects.get(keyOf("pods", namespace, resource.metadata.name)) as Live<Pod> | undefined;
       const runs = resource.spec.operatingMode === "Running" || resource.spec.replicas === 1;
-      if (runs && pod === undefined) {
+      if (runs && found === undefined) {
         const template = structuredClone(resource.spec.podTemplate);
         const claim = {
           name: "workspace",
           persistentVolumeClaim: { claimName: `workspace-${resource.metadata.name}` },
         };
-        this.#put("pods", {
+        const pod = {
           metadata: {
             ...template.metadata,
             name: resource.metadata.name,
@@ -274,11 +279,12 @@ export class FakeCluster implements KubeClient {
           },
           spec: { ...template.spec, volumes: [...(template.spec.volumes ?? []), claim] },
           status: { phase: "Pending" },
-        } as Live<Pod>);
+        } as Live<Pod>;
+        this.#put("pods", this.admitPod(pod));
         return true;
       }
-      if (!runs && pod !== undefined) {
-        this.#remove("pods", pod);
+      if (!runs && found !== undefined) {
+        this.#remove("pods", found);
         return true;
       }
       const isSaid = resource.status?.conditions?.[0]?.observedGeneration === resource.metadata.generation;
@@ -302,7 +308,7 @@ export class FakeCluster implements KubeClient {
     for (const pod of this.all<Pod>("pods")) {
       const isReleased =
         (pod.spec?.schedulingGates?.length ?? 0) === 0 && pod.metadata.annotations?.[annotations.peerUid];
-      if (!isReleased || pod.status?.phase === "Running") continue;
+      if (!isReleased || pod.status?.phase === "Running" || !this.fits(pod)) continue;
       const node = pod.metadata.name.startsWith("os-supervisor") ? "node-2" : "node-1";
       const [container] = pod.spec?.containers ?? [];
       this.#put("pods", {

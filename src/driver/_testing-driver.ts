@@ -25,7 +25,7 @@ export async function settled(cluster: FakeCluster, condition: () => boolean | P
 export async function driverOn(
   cluster: FakeCluster,
   change: Partial<KubernetesSettings>,
-  listeners: Pick<DriverOptions, "onReplacement" | "onReconciled" | "onWatchRestart"> = {},
+  options: Pick<DriverOptions, "client" | "onReplacement" | "onReconciled" | "onWatchRestart"> = {},
 ) {
   const driver = createDriver({
     settings: testSettings(change),
@@ -33,7 +33,7 @@ export async function driverOn(
     masterSecret: new Uint8Array(32).fill(7),
     log: pino({ level: "silent" }),
     client: cluster,
-    ...listeners,
+    ...options,
   });
   const running = new AbortController();
   const stop = async () => {

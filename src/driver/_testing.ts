@@ -42,7 +42,7 @@ export function testSettings(
     namespace: "sandboxes",
     default_image: "registry.test/agents/base:1",
     ...change,
-    sandbox_runtime: { ...defaults.sandbox_runtime, ...runtime },
+    sandbox_runtime: { ...defaults.sandbox_runtime, ...change.sandbox_runtime, ...runtime },
   };
 }
 

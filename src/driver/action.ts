@@ -2,7 +2,7 @@ import type { Live, ObjectMeta, Pod } from "../kube/index.ts";
 import type { BoundaryRole } from "../manifests/index.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 
-/** One write. The executor knows how; the plan says what and why. */
+/** One write. The executor knows how; the plan says what, and for the log `why`. */
 export type Action =
   | { readonly do: "create-service"; readonly record: GenerationRecord }
   | { readonly do: "point-service"; readonly record: GenerationRecord }
@@ -24,11 +24,11 @@ export type Action =
       readonly peerUid: string;
       readonly record: GenerationRecord;
     }
-  | { readonly do: "record"; readonly record: GenerationRecord }
+  | { readonly do: "record"; readonly record: GenerationRecord; readonly why?: string }
   /** The CR is touched: the Agent Sandbox controller tries again at once, which may wait up to a quarter of an hour by itself. */
   | { readonly do: "nudge" }
   /** The CR is suspended and says why in its record; a record that cannot be read is left as it is. */
-  | { readonly do: "suspend"; readonly record: GenerationRecord | undefined }
+  | { readonly do: "suspend"; readonly record: GenerationRecord | undefined; readonly why?: string }
   | {
       readonly do: "restore-labels";
       readonly kind: "Pod" | "Sandbox";
@@ -50,9 +50,16 @@ export type Request = { readonly kind: "start"; readonly record: GenerationRecor
 /** What of a Pod its node acts on, by the fields' names. */
 export type ActedOn = Readonly<Record<string, string>>;
 
+/**
+ * The generation whose workload template, and the one whose supervisor, this process rendered itself or has begun to make anew, since it
+ * holds the lease: what is there is its own to answer for.
+ */
+export type Rendered = Readonly<Partial<Record<BoundaryRole, string>>>;
+
 export interface PlanMemory {
   readonly gatewayId: string;
   readonly request: Request | undefined;
+  readonly rendered: Rendered;
   /** Secrets that this process wrote, by `secretKey`. No Secret is ever read. */
   readonly writtenSecrets: ReadonlySet<string>;
   /** UIDs of Pods whose node found their Secret missing, and that have not got another one since. */

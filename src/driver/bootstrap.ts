@@ -4,6 +4,7 @@ import { type Action, type PlanMemory, secretKey } from "./action.ts";
 import { isGated, isReleased, isScheduled, type Observed } from "./observed.ts";
 import { firstPlaced } from "./placement-order.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
+import { remake } from "./remake.ts";
 import { admissionFailure } from "./verify-pods.ts";
 
 /** Between two gated Pods and two released ones: verify, write the Secrets, open the gates in order. */
@@ -16,7 +17,10 @@ export function planBootstrap(
 ): { readonly actions: readonly Action[] } | { readonly failure: Failure } {
   const first = firstPlaced(record);
   const failure = admissionFailure(observed, record, memory.gatewayId, { workload, supervisor }, first);
-  if (failure !== undefined) return { failure };
+  if (failure !== undefined) {
+    const anew = remake(observed, record, memory, { workload, supervisor });
+    return anew === undefined ? { failure } : { actions: [anew] };
+  }
   if (!observed.cluster.fenceIsUp) return { actions: [] };
   const gated = (
     [

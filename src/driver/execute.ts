@@ -2,7 +2,6 @@ import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import {
   type AgentSandboxVersion,
-  isAlreadyExists,
   isConflict,
   isNotFound,
   type KubeObject,
@@ -20,7 +19,6 @@ import {
   BoundaryService,
   bootstrapGate,
   labels,
-  type ManifestObject,
   manifestOf,
   type OwnerReference,
   runMode,
@@ -31,9 +29,9 @@ import {
   workloadPodTemplate,
 } from "../manifests/index.ts";
 import { ignoring } from "./_ignoring.ts";
-import type { Action } from "./action.ts";
+import type { Action, Rendered } from "./action.ts";
 import type { LeadingClient } from "./leading-client.ts";
-import { changedIdentity, isOfFormer, isSameObject } from "./made-object.ts";
+import { makeObject } from "./made-object.ts";
 import type { Observed } from "./observed.ts";
 import type { WriteOverlay } from "./overlay.ts";
 import { type Failure, type GenerationRecord, pairOf } from "./record.ts";
@@ -72,7 +70,7 @@ export class Executor {
     const manifest = manifestOf(
       (scope) => new SandboxResource(scope, "sandbox", { pair, api, running: false, record: text }),
     );
-    await insisting(() => this.#create(sandboxes(api), record, manifest));
+    await insisting(() => makeObject(this.#options, sandboxes(api), record, manifest));
   }
 
   /** Background deletion: what the CR owns goes after it. */
@@ -96,31 +94,44 @@ export class Executor {
   async perform(
     action: Action,
     observed: Observed,
-    memory: { readonly writtenSecrets: Set<string> },
+    memory: { readonly writtenSecrets: Set<string>; rendered: Rendered },
   ): Promise<Failure | undefined> {
+    if ("why" in action && action.why !== undefined) {
+      this.#options.log.info(
+        { sandbox: observed.sandboxId, why: action.why },
+        "what an earlier process made is made anew",
+      );
+    }
     switch (action.do) {
       case "create-service":
-        return await this.#refusable("the boundary Service", () =>
-          this.#createOwned(
+        return await this.#refusable("the boundary Service", async () => {
+          await this.#createOwned(
             services,
             action.record,
             observed,
             (scope, owner) => new BoundaryService(scope, "boundary", { pair: this.#pair(action.record), owner }),
-          ),
-        );
+          );
+          return undefined;
+        });
       case "create-supervisor":
-        return await this.#refusable("the supervisor Pod", () =>
-          this.#createOwned(
+        return await this.#refusable("the supervisor Pod", async () => {
+          const isNew = await this.#createOwned(
             pods,
             action.record,
             observed,
             (scope, owner) => new SupervisorPod(scope, "supervisor", { pair: this.#pair(action.record), owner }),
-          ),
-        );
+          );
+          if (isNew) memory.rendered = { ...memory.rendered, supervisor: action.record.generation.id };
+          return undefined;
+        });
       case "point-service":
         return await this.#pointService(action.record, observed);
       case "run":
-        return await this.#refusable("the Sandbox", () => this.#run(action.record, action.newTemplate, observed));
+        return await this.#refusable("the Sandbox", async () => {
+          await this.#run(action.record, action.newTemplate, observed);
+          if (action.newTemplate) memory.rendered = { ...memory.rendered, workload: action.record.generation.id };
+          return undefined;
+        });
       case "write-secret":
         return await this.#refusable(`the ${action.role} Secret`, () =>
           this.#secrets.write(action, memory.writtenSecrets),
@@ -129,6 +140,10 @@ export class Executor {
         return await this.#refusable(`the release of the ${action.role} Pod`, () => this.#release(action, observed));
       case "record":
         await this.#patchResource(observed, { metadata: this.#recordAnnotation(observed, action.record) });
+        // The next one is this process's to answer for, also where somebody is quicker and puts his own there again and again.
+        if (action.record.outdated !== undefined) {
+          memory.rendered = { ...memory.rendered, supervisor: action.record.generation.id };
+        }
         return undefined;
       case "nudge":
         await this.#patchResource(observed, {
@@ -172,6 +187,7 @@ export class Executor {
     return pairOf(record, this.#options.gatewayId);
   }
 
+  /** @returns whether this call made it; another may have before */
   async #createOwned(
     resource: typeof pods | typeof services,
     record: GenerationRecord,
@@ -180,59 +196,15 @@ export class Executor {
       scope: Parameters<Parameters<typeof manifestOf>[0]>[0],
       owner: OwnerReference,
     ) => ReturnType<Parameters<typeof manifestOf>[0]>,
-  ): Promise<undefined> {
+  ): Promise<boolean> {
     const owner = ownerOf(observed, record);
-    if (owner === undefined) return undefined;
-    await this.#create(
+    if (owner === undefined) return false;
+    return await makeObject(
+      this.#options,
       resource,
       record,
       manifestOf((scope) => make(scope, owner)),
     );
-    return undefined;
-  }
-
-  async #create(
-    resource: Parameters<LeadingClient["create"]>[0],
-    record: GenerationRecord,
-    manifest: ManifestObject,
-  ): Promise<void> {
-    const { client, overlay } = this.#options;
-    const { namespace } = record.settings;
-    const { name } = manifest.metadata;
-    let made: Live<KubeObject>;
-    try {
-      made = await client.create(resource, namespace, manifest as KubeObject);
-    } catch (error) {
-      if (!isAlreadyExists(error)) throw error;
-      // Our own of a former try, which no watch has shown yet, or somebody else's.
-      const { items } = await client.list(resource, namespace, { fieldSelector: `metadata.name=${name}` });
-      const [found] = items;
-      // One of a former Sandbox of this name ends after it.
-      if (found === undefined || isOfFormer(found, manifest)) throw error;
-      if (!isSameObject(found, manifest)) {
-        throw new OpenShellError(
-          "already-exists",
-          `${resource.kind} "${name}" in namespace ${namespace} belongs to somebody else`,
-          {
-            reason: "NameTaken",
-            cause: error,
-          },
-        );
-      }
-      made = found;
-    }
-    const changed = changedIdentity(made, manifest);
-    if (changed.length > 0) {
-      // No watch of ours would show it again, or no plan would know it.
-      const { uid } = made.metadata;
-      await ignoring(isNotFound, client.delete(resource, namespace, name, { preconditions: { uid } }));
-      throw new OpenShellError(
-        "failed-precondition",
-        `admission changed ${changed.join(", ")} of ${resource.kind} "${name}"`,
-        { reason: "AdmissionViolation" },
-      );
-    }
-    overlay.put(record.sandbox.id, resource.plural, made);
   }
 
   async #pointService(record: GenerationRecord, observed: Observed): Promise<undefined> {

@@ -49,8 +49,11 @@ function planOf(
     restored?: ReadonlyMap<string, readonly number[]>;
   } = {},
 ) {
+  const generation = observed.record?.ok ? observed.record.record.generation.id : "";
   return plan(observed, {
     gatewayId: testGatewayId,
+    // What other processes made has tests of its own.
+    rendered: { workload: generation, supervisor: generation },
     request: memory.request,
     writtenSecrets: new Set(memory.written),
     missingSecrets: new Set(memory.missing),

@@ -1,7 +1,6 @@
-import { type Affinity, foreignAffinity, pairSelector } from "../manifests/index.ts";
-import { same } from "./_json.ts";
 import type { Action, Plan, PlanMemory } from "./action.ts";
 import { planBootstrap, rewriteMissingSecrets } from "./bootstrap.ts";
+import { planToRun, pointService, prepare, runAnew } from "./bring-up.ts";
 import { changedSince } from "./changed-since.ts";
 import { breachWhileRunning, endOfWorkload, isBreach, provisioningTimeout } from "./ends.ts";
 import {
@@ -24,7 +23,7 @@ import { awaitsLastPhase, troubleOf } from "./pod-trouble.ts";
 import { reasonClass } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 import { controllerRefusal, nudge } from "./refusal.ts";
-import { refusedForMs, replacementWindow, replaceSupervisor } from "./replacement.ts";
+import { isGivenUp, refusedForMs, replacementWindow, replaceSupervisor } from "./replacement.ts";
 import { changedLabels, missedObjects, missedPods, paced } from "./restore-labels.ts";
 import { unknownWorkload, unsealedViolation } from "./verify-pods.ts";
 
@@ -115,6 +114,7 @@ function stopped(record: GenerationRecord): GenerationRecord {
     replacedAt: undefined,
     supervisorUid: undefined,
     workloadUid: undefined,
+    outdated: undefined,
   };
 }
 
@@ -139,43 +139,7 @@ function planStart(observed: Observed, record: GenerationRecord): Plan {
   if (workloads.length > 0 || !isSuspended(resource)) return { actions: old };
   const preparation = prepare(observed, record);
   if (preparation.length > 0) return { actions: [...preparation, ...old] };
-  return { actions: [run(observed, withForeignAffinity(observed, record), true)] };
-}
-
-/**
- * The record with what others have put into the affinity of the Sandbox by now, which may be after the start was asked for. The write that
- * follows is bound to the state that was read.
- */
-function withForeignAffinity({ resource, record: former }: Observed, record: GenerationRecord): GenerationRecord {
-  if (former?.ok !== true) return record;
-  const actual = resource?.spec.podTemplate.spec.affinity as unknown as Affinity | undefined;
-  const foreign = foreignAffinity(actual, former.record.settings.workload_affinity);
-  return { ...record, generation: { ...record.generation, foreignAffinity: foreign } };
-}
-
-/** The Service and the supervisor Pod, whichever is missing. */
-function prepare(observed: Observed, record: GenerationRecord): Action[] {
-  const supervisor = supervisorOf(observed, record);
-  return [
-    ...pointService(observed, record),
-    ...(supervisor === undefined ? [{ do: "create-supervisor", record } as const] : []),
-  ];
-}
-
-function pointService({ service }: Observed, record: GenerationRecord): Action[] {
-  if (service === undefined) return [{ do: "create-service", record }];
-  const { selector, ports, publishNotReadyAddresses } = service.spec ?? {};
-  const { boundary_port: port } = record.settings.sandbox_runtime;
-  const isRight =
-    same(selector, pairSelector("workload", record.generation.id)) &&
-    ports?.some((one) => one.port === port && one.targetPort === port && (one.protocol ?? "TCP") === "TCP") === true &&
-    publishNotReadyAddresses === true;
-  return isRight ? [] : [{ do: "point-service", record }];
-}
-
-function run(observed: Observed, record: GenerationRecord, newTemplate: boolean): Action {
-  const supervisorUid = supervisorOf(observed, record)?.metadata.uid;
-  return { do: "run", record: { ...record, intent: "running", failure: undefined, supervisorUid }, newTemplate };
+  return { actions: [runAnew(observed, record)] };
 }
 
 function planRunning(observed: Observed, record: GenerationRecord, memory: PlanMemory): Plan {
@@ -185,12 +149,8 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   const supervisor = supervisorOf(observed, record);
 
   if (!isRunning(resource)) {
-    const preparation = prepare(observed, record);
-    if (preparation.length > 0) return { actions: preparation };
-    // One that somebody deleted is waited out, and made again.
-    return supervisor !== undefined && isEnding(supervisor, cluster)
-      ? nothing
-      : { actions: [run(observed, record, false)] };
+    const next = planToRun(observed, record, memory);
+    return "failure" in next ? fail(next.failure) : next;
   }
 
   const workload = currentWorkload(observed, record);
@@ -211,10 +171,8 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
     };
   }
   if (isEnding(workload, cluster)) return { actions: [], ...again(timeout.leftMs) };
-  const evicted = [workload, supervisor].filter(
-    (pod) => pod !== undefined && record.placement?.evicted.includes(pod.metadata.uid),
-  );
-  const leaving = evicted.flatMap((pod) =>
+  const givenUp = [workload, supervisor].filter((pod) => pod !== undefined && isGivenUp(record, pod.metadata.uid));
+  const leaving = givenUp.flatMap((pod) =>
     pod === undefined || isEnding(pod, cluster) ? [] : [{ do: "delete-pod", pod } as const],
   );
   if (leaving.length > 0) return { actions: leaving };

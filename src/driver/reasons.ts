@@ -120,7 +120,7 @@ export const reasons = {
   SupervisorRefused: entry(
     admitted,
     "waiting",
-    "the cluster refuses the next supervisor of a workload that runs; it is asked again",
+    "the cluster refuses the next supervisor of a generation that goes on; it is asked again",
   ),
   WorkspaceLost: entry(ready, "failed", "the workspace volume was deleted or replaced; no other one is used instead"),
   ContainersEnded: entry(

@@ -1,46 +1,27 @@
 import { create } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
-import type { Deferred } from "../common/async.ts";
 import { type ErrorCode, OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { type Live, type Pod, WorkQueue } from "../kube/index.ts";
 import { labels, sandboxResourceName } from "../manifests/index.ts";
 import { compute } from "../wire/index.ts";
-import { type ActedOn, type Action, type RefusedReplacement, type Request, sessionKey } from "./action.ts";
-import { actedOn } from "./changed-since.ts";
+import type { Action } from "./action.ts";
 import type { ClusterView } from "./cluster-view.ts";
 import type { Executor } from "./execute.ts";
 import type { Hub } from "./hub.ts";
 import { leadsNoMore } from "./leading-client.ts";
-import { agentStatus, currentWorkload, isGoing, isRunning, type Observed, supervisorOf } from "./observed.ts";
+import { keepToLivingPods, type Memory, newMemory } from "./memory.ts";
+import { currentWorkload, isGoing, isRunning, type Observed, supervisorOf } from "./observed.ts";
 import { plan } from "./plan.ts";
 import { warningOf } from "./platform-events.ts";
 import { disruptionOf, troubleOf } from "./pod-trouble.ts";
 import type { Reason } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 import { isRefusal } from "./refusal.ts";
-import { isReplacement, lossOf, type SupervisorLoss } from "./replacement.ts";
+import { lossOf, type SupervisorLoss } from "./replacement.ts";
 import { mostRestorations } from "./restore-labels.ts";
+import { lostBefore, waitingSession } from "./session-of.ts";
 import { type Condition, conditionsOf } from "./status.ts";
-
-/** What is known of a sandbox only while this process lives. Losing it loses nothing: it is asked for or done again. */
-interface Memory {
-  request:
-    | (Extract<Request, { kind: "start" }> & { readonly done: Deferred<GenerationRecord> })
-    | (Extract<Request, { kind: "stop" }> & { readonly done: Deferred<void> })
-    | undefined;
-  /** The caller of CreateSandbox waits for the supervisor to be accepted. */
-  creating: (Deferred<GenerationRecord> & { isMade?: true }) | undefined;
-  readonly writtenSecrets: Set<string>;
-  readonly missingSecrets: Set<string>;
-  readonly seen: Map<string, ActedOn>;
-  refusedReplacement: RefusedReplacement | undefined;
-  /** As in the plan. */
-  readonly restored: Map<string, readonly number[]>;
-  /** The last few Pods of which nothing is left, and that said why they ended. */
-  troubled: readonly Live<Pod>[];
-  readonly changedAt: Map<string, { readonly text: string; readonly at: Date }>;
-}
 
 export interface ReconcilerOptions {
   readonly view: ClusterView;
@@ -78,8 +59,9 @@ export class Reconciler {
     this.#options = options;
   }
 
-  /** Begins to write. */
+  /** Begins to write. Others may have written meanwhile, if it did before. */
   start(signal: AbortSignal): void {
+    for (const memory of this.#memory.values()) memory.rendered = {};
     this.#queue = new WorkQueue({
       reconcile: (id, lost) => this.#timedReconcile(id, lost),
       concurrency,
@@ -122,6 +104,8 @@ export class Reconciler {
     const creating: NonNullable<Memory["creating"]> = Promise.withResolvers<GenerationRecord>();
     creating.promise.catch(() => undefined);
     memory.creating = creating;
+    // No other process makes a generation of this id.
+    memory.rendered = { workload: record.generation.id };
     try {
       await makeResource();
       creating.isMade = true;
@@ -233,7 +217,7 @@ export class Reconciler {
           this.#tellTampering(sandboxId, action);
         }
         if (isDone && action.do === "write-secret") memory.missingSecrets.delete(action.pod.metadata.uid);
-        if (isDone && sessionOf(action, observed) !== undefined) memory.refusedReplacement = undefined;
+        if (isDone && waitingSession(action, observed) !== undefined) memory.refusedReplacement = undefined;
       });
       const failure = failures.find(
         (one, index) => one !== undefined && !this.#waits(actions[index], one, observed, memory),
@@ -273,7 +257,7 @@ export class Reconciler {
    * again within the window.
    */
   #waits(action: Action | undefined, failure: Failure, observed: Observed, memory: Memory): boolean {
-    const of = action && sessionOf(action, observed);
+    const of = action && waitingSession(action, observed);
     if (of === undefined) return false;
     // What admission makes of a Pod in its release it would make of the next one.
     if (action?.do === "release" && !isRefusal(failure)) return false;
@@ -284,7 +268,7 @@ export class Reconciler {
   }
 
   #tellReplacement(action: Action, observed: Observed, { troubled }: Memory): void {
-    const former = replacedRecord(action, observed);
+    const former = lostBefore(action, observed);
     if (former === undefined) return;
     const lost = supervisorOf({ ...observed, supervisors: [...observed.supervisors, ...troubled] }, former);
     const cause = lossOf(lost);
@@ -376,17 +360,7 @@ export class Reconciler {
   #memoryOf(sandboxId: string): Memory {
     const known = this.#memory.get(sandboxId);
     if (known !== undefined) return known;
-    const memory: Memory = {
-      request: undefined,
-      creating: undefined,
-      writtenSecrets: new Set(),
-      missingSecrets: new Set(),
-      seen: new Map(),
-      refusedReplacement: undefined,
-      restored: new Map(),
-      troubled: [],
-      changedAt: new Map(),
-    };
+    const memory = newMemory();
     this.#memory.set(sandboxId, memory);
     return memory;
   }
@@ -399,36 +373,6 @@ const codes: Partial<Record<Reason, ErrorCode>> = {
   NameTaken: "already-exists",
   InvalidPod: "invalid-argument",
 };
-
-/** The record whose supervisor the action replaces, beside a workload that runs; undefined for any other action. */
-function replacedRecord(action: Action, observed: Observed): GenerationRecord | undefined {
-  const record = observed.record?.ok === true ? observed.record.record : undefined;
-  if (action.do !== "create-supervisor" || record === undefined) return undefined;
-  return isReplacement(action.record, record, currentWorkload(observed, record)) ? record : undefined;
-}
-
-/** The session of a workload that runs, when this makes its supervisor or what that needs. */
-function sessionOf(action: Action, observed: Observed): string | undefined {
-  if (action.do === "create-supervisor") return replacedRecord(action, observed) && sessionKey(action.record);
-  if ((action.do !== "write-secret" && action.do !== "release") || action.role !== "supervisor") return undefined;
-  // Before its first supervisor a workload may run, and has no agent yet.
-  if (action.record.replacedAt === undefined) return undefined;
-  const workload = currentWorkload(observed, action.record);
-  return workload !== undefined && agentStatus(workload)?.started === true ? sessionKey(action.record) : undefined;
-}
-
-/** Notes new Pods and forgets those that are gone: a sandbox may be started any number of times in one process. */
-function keepToLivingPods(
-  { writtenSecrets: written, missingSecrets: missing, seen, restored }: Memory,
-  { resource, workloads, supervisors }: Observed,
-): void {
-  const living = new Map([...workloads, ...supervisors].map((pod) => [pod.metadata.uid, pod]));
-  for (const key of written) if (!living.has(key.slice(0, key.indexOf("/")))) written.delete(key);
-  for (const uid of missing) if (!living.has(uid)) missing.delete(uid);
-  for (const uid of seen.keys()) if (!living.has(uid)) seen.delete(uid);
-  for (const uid of restored.keys()) if (!living.has(uid) && uid !== resource?.metadata.uid) restored.delete(uid);
-  for (const [uid, pod] of living) if (!seen.has(uid)) seen.set(uid, actedOn(pod));
-}
 
 function errorOf({ reason, message }: Failure): OpenShellError {
   return new OpenShellError(codes[reason] ?? "failed-precondition", message, { reason });

@@ -40,6 +40,8 @@ export interface GenerationRecord {
   readonly workloadUid?: string | undefined;
   /** UIDs of Pods that gave up their node because their peer fitted nowhere else, oldest first. */
   readonly placement?: { readonly evicted: readonly string[] } | undefined;
+  /** UID of the current session's supervisor Pod once it is to be made anew, since another build of the gateway made it: it is no lost one. */
+  readonly outdated?: string | undefined;
   /** When supervisors of this generation were replaced, RFC 3339, oldest first; those of the last hour. */
   readonly replacedAt?: readonly string[] | undefined;
   readonly failure?: Failure | undefined;
@@ -111,6 +113,7 @@ const recordSchema = z.object({
   supervisorUid: z.string().optional(),
   workloadUid: z.string().optional(),
   placement: z.object({ evicted: z.array(z.string()) }).optional(),
+  outdated: z.string().optional(),
   replacedAt: z.array(z.string()).optional(),
   failure: z
     .object({

@@ -23,22 +23,25 @@ export function replaceSupervisor(
 ): Plan | { readonly failure: Failure } {
   const { now } = observed;
   const { mode, max_per_hour: most } = record.settings.supervisor_replacement;
-  const gaveUpItsNode = gaveUpNode(record, lost?.metadata.uid ?? record.supervisorUid);
+  const lostUid = lost?.metadata.uid ?? record.supervisorUid;
+  const isCounted = lostUid === undefined || !isGivenUp(record, lostUid);
   const recent = (record.replacedAt ?? []).filter((at) => now.getTime() - Date.parse(at) < hourMs);
   const next: GenerationRecord = {
     ...record,
     generation: { ...record.generation, session: record.generation.session + 1 },
-    ...(gaveUpItsNode ? {} : { replacedAt: [...recent, now.toISOString()] }),
+    ...(isCounted && { replacedAt: [...recent, now.toISOString()] }),
+    outdated: undefined,
   };
   const replacement = supervisorOf(observed, next);
   if (replacement !== undefined) {
-    // One that gave up its node had no workload to serve; that may still be moved, and be another Pod then.
-    const workloadUid = gaveUpItsNode || isGated(workload) ? undefined : workload.metadata.uid;
+    // One that was given up had no workload to serve, or no other than its predecessor's; that may still be moved, and be another Pod then.
+    const lostBy = isGated(workload) ? undefined : workload.metadata.uid;
+    const workloadUid = isCounted ? lostBy : record.workloadUid;
     return {
       actions: [{ do: "record", record: { ...next, supervisorUid: replacement.metadata.uid, workloadUid } }],
     };
   }
-  if (!gaveUpItsNode) {
+  if (isCounted) {
     const how = (lost && troubleOf(lost)?.message) ?? "its Pod was deleted";
     if (mode === "terminate")
       return { failure: over(`the supervisor was lost and supervisor_replacement.mode is "terminate": ${how}`) };
@@ -52,14 +55,21 @@ export function replaceSupervisor(
     const waitMs = backoffMs(recent.length, lost, now);
     if (waitMs > 0) return { actions: [], againAfterMs: waitMs };
   }
-  if (refused?.of === sessionKey(next)) {
-    const seconds = record.settings.supervisor_replacement.window_seconds;
-    const leftMs = refused.since + seconds * 1000 - now.getTime();
-    if (leftMs <= 0) return { failure: windowOver(seconds, refused.failure.message) };
-    const waitMs = Math.min(leftMs, refusedForMs(refused, next, now));
-    if (waitMs > 0) return { actions: [], againAfterMs: waitMs };
-  }
-  return { actions: [{ do: "create-supervisor", record: next }] };
+  return afterRefusal(refused, next, now) ?? { actions: [{ do: "create-supervisor", record: next }] };
+}
+
+/** While the supervisor of a session may not be asked for again, since the cluster refused it; undefined when it may. */
+export function afterRefusal(
+  refused: RefusedReplacement | undefined,
+  next: GenerationRecord,
+  now: Date,
+): Plan | { readonly failure: Failure } | undefined {
+  if (refused?.of !== sessionKey(next)) return undefined;
+  const seconds = next.settings.supervisor_replacement.window_seconds;
+  const leftMs = refused.since + seconds * 1000 - now.getTime();
+  if (leftMs <= 0) return { failure: windowOver(seconds, refused.failure.message) };
+  const waitMs = Math.min(leftMs, refusedForMs(refused, next, now));
+  return waitMs > 0 ? { actions: [], againAfterMs: waitMs } : undefined;
 }
 
 /** For how long the cluster is not asked again for what it refused of this session; 0 when it may be asked. */
@@ -123,9 +133,9 @@ function windowOver(seconds: number, why: string | undefined): Failure {
   return over(why === undefined ? what : `${what}: ${why}`);
 }
 
-/** We deleted it ourselves, to place the pair in the opposite order. */
-function gaveUpNode(record: GenerationRecord, uid: string | undefined): boolean {
-  return uid !== undefined && (record.placement?.evicted.includes(uid) ?? false);
+/** We delete it ourselves: to place the pair in the opposite order, or since another build of the gateway made it. */
+export function isGivenUp({ placement, outdated }: GenerationRecord, uid: string): boolean {
+  return outdated === uid || (placement?.evicted.includes(uid) ?? false);
 }
 
 /** The first is replaced at once; later ones only after their predecessor has had time to live. */

@@ -116,7 +116,7 @@ function starting(observed: Observed): Condition[] {
 }
 
 function refusedMessage({ failure }: RefusedReplacement): string {
-  return `the workload waits, frozen, for its next supervisor, which is asked for again within supervisor_replacement.window_seconds: ${failure.message}`;
+  return `the next supervisor, for which an agent that runs waits frozen, is asked for again within supervisor_replacement.window_seconds: ${failure.message}`;
 }
 
 function running(observed: Observed, record: GenerationRecord, refused: string | undefined): Condition[] {
@@ -124,12 +124,14 @@ function running(observed: Observed, record: GenerationRecord, refused: string |
   const supervisor = supervisorOf(observed, record);
   const admitted = admission(observed, record, workload, supervisor);
   const isWanted = supervisor === undefined || isGated(supervisor);
-  if (isWanted && workload !== undefined && refused !== undefined) {
+  if (isWanted && refused !== undefined) {
     const message = "the next supervisor is not admitted yet";
     return [
       waiting("PodsAdmitted", "SupervisorRefused", refused),
       waiting("Scheduled", "WaitingForAdmission", message),
-      readiness(observed, workload, supervisor, false),
+      workload === undefined
+        ? waiting("WorkloadReady", "WaitingForScheduling", message)
+        : readiness(observed, workload, supervisor, false),
     ];
   }
   if (admitted.status === "False" || workload === undefined) {

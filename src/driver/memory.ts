@@ -1,0 +1,55 @@
+import type { Deferred } from "../common/async.ts";
+import type { Live, Pod } from "../kube/index.ts";
+import type { ActedOn, RefusedReplacement, Rendered, Request } from "./action.ts";
+import { actedOn } from "./changed-since.ts";
+import type { Observed } from "./observed.ts";
+import type { GenerationRecord } from "./record.ts";
+
+/** What is known of a sandbox only while this process lives. Losing it loses nothing: it is asked for or done again. */
+export interface Memory {
+  request:
+    | (Extract<Request, { kind: "start" }> & { readonly done: Deferred<GenerationRecord> })
+    | (Extract<Request, { kind: "stop" }> & { readonly done: Deferred<void> })
+    | undefined;
+  /** The caller of CreateSandbox waits for the supervisor to be accepted. */
+  creating: (Deferred<GenerationRecord> & { isMade?: true }) | undefined;
+  readonly writtenSecrets: Set<string>;
+  readonly missingSecrets: Set<string>;
+  readonly seen: Map<string, ActedOn>;
+  /** As in the plan. */
+  rendered: Rendered;
+  refusedReplacement: RefusedReplacement | undefined;
+  /** As in the plan. */
+  readonly restored: Map<string, readonly number[]>;
+  /** The last few Pods of which nothing is left, and that said why they ended. */
+  troubled: readonly Live<Pod>[];
+  readonly changedAt: Map<string, { readonly text: string; readonly at: Date }>;
+}
+
+export function newMemory(): Memory {
+  return {
+    request: undefined,
+    creating: undefined,
+    writtenSecrets: new Set(),
+    missingSecrets: new Set(),
+    seen: new Map(),
+    rendered: {},
+    refusedReplacement: undefined,
+    restored: new Map(),
+    troubled: [],
+    changedAt: new Map(),
+  };
+}
+
+/** Notes new Pods and forgets those that are gone: a sandbox may be started any number of times in one process. */
+export function keepToLivingPods(
+  { writtenSecrets: written, missingSecrets: missing, seen, restored }: Memory,
+  { resource, workloads, supervisors }: Observed,
+): void {
+  const living = new Map([...workloads, ...supervisors].map((pod) => [pod.metadata.uid, pod]));
+  for (const key of written) if (!living.has(key.slice(0, key.indexOf("/")))) written.delete(key);
+  for (const uid of missing) if (!living.has(uid)) missing.delete(uid);
+  for (const uid of seen.keys()) if (!living.has(uid)) seen.delete(uid);
+  for (const uid of restored.keys()) if (!living.has(uid) && uid !== resource?.metadata.uid) restored.delete(uid);
+  for (const [uid, pod] of living) if (!seen.has(uid)) seen.set(uid, actedOn(pod));
+}
