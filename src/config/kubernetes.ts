@@ -281,7 +281,7 @@ export const kubernetesSchema = z
     ),
     sandbox_uid: setting(
       id().optional(),
-      "User id of agent processes. Default: the namespace's range on OpenShift, else 10001.",
+      "User id of agent processes; supervisors have the next. Default: the namespace's range on OpenShift, else 10001.",
       { example: 10001 },
     ),
     sandbox_gid: setting(id().optional(), "Group id of agent processes. Default: sandbox_uid.", { example: 10001 }),
