@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Live, type Pod, persistentVolumeClaims } from "../../src/kube/index.ts";
 import { Conformance, type NewSandbox, tables } from "../support/conformance.ts";
-import { failed, failureOf, said } from "../support/outcome.ts";
+import { failed, failureOf, leftOf, said } from "../support/outcome.ts";
 import { resourceQuota } from "../support/resource-quota.ts";
 
 let suite: Conformance;
@@ -133,6 +133,30 @@ describe("resources of a pair", () => {
       /the supervisor Pod: .*failed quota: conformance-limits: must specify limits\.cpu for: supervisor/,
     );
   }, 300_000);
+
+  it.each([
+    "count/sandboxes.agents.x-k8s.io",
+    "count/services",
+    "count/secrets",
+    "count/pods",
+    "count/persistentvolumeclaims",
+    "requests.storage",
+  ])(
+    "count against a quota of %s: the next pair says so (QuotaExceeded), and nothing of it runs",
+    async (resource) => {
+      await using _quota = await resourceQuota(suite, "conformance-counts", { [resource]: "0" });
+      const { text, sandbox } = await failureOf(suite.create());
+      await using failure = sandbox;
+      expect(text).toMatch(
+        new RegExp(`exceeded quota: conformance-counts, requested: ${resource.replaceAll(".", "\\.")}=`),
+      );
+      if (failure === undefined) return;
+      expect(text).toContain("QuotaExceeded");
+      const left = async () => (await leftOf(suite, failure)).filter((object) => !object.startsWith("service/"));
+      await expect.poll(left, { timeout: 30_000 }).toEqual([]);
+    },
+    120_000,
+  );
 
   it("come from the operator for the supervisor and from the caller for the workload, by driver_config only where that is allowed", async () => {
     await suite.configure({

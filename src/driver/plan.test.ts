@@ -385,6 +385,25 @@ describe("what ends a generation", () => {
     expect(planOf(observed).actions[0]).toMatchObject({ do: "suspend", record: { failure: { reason } } });
   });
 
+  test("QuotaExceeded, of the volume, whose Pod the controller makes all the same; not once that Pod has a node", () => {
+    const message =
+      'Error seen: persistentvolumeclaims "w" is forbidden: exceeded quota: q, requested: requests.storage=1Gi, used: 0, limited: 0';
+    const ready = { type: "Ready", status: "False", reason: "ReconcilerError", message, lastTransitionTime: "" };
+    const resource = testResource(record, true, { conditions: [ready] });
+    const of = (change: object) =>
+      planOf(testObserved(record, { ...both(record, { workload: change }), resource })).actions[0];
+    for (const change of [{}, { gated: false }]) {
+      expect(of(change)).toMatchObject({
+        do: "suspend",
+        record: {
+          failure: { reason: "QuotaExceeded", message: expect.stringContaining("the workspace volume's claim: ") },
+        },
+      });
+    }
+    const conditions = [{ type: "PodScheduled", status: "True" }];
+    expect(of({ gated: false, spec: { nodeName: "n" }, status: { conditions } })).not.toMatchObject({ do: "suspend" });
+  });
+
   test.each([
     'failed calling webhook "w.example.com": connect: connection refused',
     'pods is forbidden: User "system:serviceaccount:a:b" cannot create resource "pods" in API group ""',

@@ -160,11 +160,11 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   if (timeout.failure !== undefined) return fail(timeout.failure);
 
   const nudging = nudge(observed, record, workload);
+  const refused = controllerRefusal(observed, record, workload);
+  if (refused.failure !== undefined) return fail(refused.failure);
   if (workload === undefined) {
-    const refused = controllerRefusal(observed, record);
     const unknown = unknownWorkload(observed, record, memory.gatewayId);
-    const failure = refused.failure ?? unknown.failure;
-    if (failure !== undefined) return fail(failure);
+    if (unknown.failure !== undefined) return fail(unknown.failure);
     return {
       actions: [...pointService(observed, record), ...nudging.actions],
       ...again(timeout.leftMs, refused.leftMs, unknown.leftMs, nudging.leftMs, silentControllerMs),
@@ -187,7 +187,7 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
     restoring.failure;
   // The fence is to hold until they have ended.
   if (breach !== undefined) return { actions: [...fail(breach).actions, ...changed] };
-  const leftMs = again(timeout.leftMs, restoring.leftMs, nudging.leftMs).againAfterMs;
+  const leftMs = again(timeout.leftMs, restoring.leftMs, nudging.leftMs, refused.leftMs).againAfterMs;
   const repairs = [
     ...pointService(observed, record),
     ...restoring.due,

@@ -93,13 +93,19 @@ export function controllerError(observed: Observed): string | undefined {
   return errorCondition(observed)?.message;
 }
 
-/** A refusal of the workload Pod that will not pass by itself, or how long it may still do so: the controller tries again, too. */
+/**
+ * A refusal of the workload Pod or its volume that will not pass by itself, or how long it may still do so: the controller tries again, too. It
+ * makes the Pod although it was refused the claim (measured), and the Pod then waits for a volume that nobody makes.
+ */
 export function controllerRefusal(
   observed: Observed,
   { startedAt }: GenerationRecord,
+  workload: Pod | undefined,
 ): { readonly failure?: Failure; readonly leftMs?: number } {
   const { message = "", lastTransitionTime = "" } = errorCondition(observed) ?? {};
-  const failure = refusalFailure("the workload Pod", message);
+  const isOfClaim = /\bpersistentvolumeclaims\b/.test(message);
+  if (workload !== undefined && (!isOfClaim || isScheduled(workload))) return {};
+  const failure = refusalFailure(isOfClaim ? "the workspace volume's claim" : "the workload Pod", message);
   if (failure === undefined) return {};
   const since = Math.max(...[startedAt, lastTransitionTime].map(timeOf(observed, momentary.controllerMs)));
   const leftMs = isMomentary(message) ? since + momentary.controllerMs - observed.now.getTime() : 0;
