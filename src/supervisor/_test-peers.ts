@@ -85,8 +85,13 @@ export class TestGateway {
     addService(this.server, openshell.OpenShell, this.#implementation, () => undefined);
   }
 
-  async listen(port = 0): Promise<void> {
-    this.port = await bind(this.server, `127.0.0.1:${port}`, grpc.ServerCredentials.createInsecure());
+  /** In plaintext, or with a certificate. */
+  async listen(port = 0, pair?: Pair): Promise<void> {
+    const credentials =
+      pair === undefined
+        ? grpc.ServerCredentials.createInsecure()
+        : grpc.ServerCredentials.createSsl(null, [{ cert_chain: pair.certificate, private_key: pair.key }]);
+    this.port = await bind(this.server, `127.0.0.1:${port}`, credentials);
   }
 
   send(message: GatewayMessage): void {

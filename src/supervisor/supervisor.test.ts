@@ -30,6 +30,8 @@ let stop: AbortController;
 let states: Log<SupervisorState>;
 let supervisor: Supervisor;
 let end: Promise<End>;
+/** Looks at the gateway's certificate, or whether one is needed. */
+let looks = 0;
 
 beforeAll(async () => {
   authority = await testAuthority();
@@ -59,6 +61,8 @@ afterEach(async () => {
 interface Change {
   readonly boundary?: Partial<SupervisorSettings["boundary"]>;
   readonly gatewayPort?: number;
+  /** Of a gateway with a certificate, whose name is localhost. */
+  readonly gatewayCa?: Buffer;
   readonly rawLingerMs?: number;
   /** Silence of the runtime after which the session counts as lost. */
   readonly lostAfterMs?: number;
@@ -72,8 +76,9 @@ function start(change: Change = {}): void {
     logLevel: "error",
     readinessPort: 0,
     gateway: {
-      target: `127.0.0.1:${change.gatewayPort ?? gateway.port}`,
-      tls: false,
+      target: `${change.gatewayCa ? "localhost" : "127.0.0.1"}:${change.gatewayPort ?? gateway.port}`,
+      tls: change.gatewayCa !== undefined,
+      ...(change.gatewayCa === undefined ? {} : { ca: change.gatewayCa }),
       tokenFile: join(directory, "token"),
     },
     boundary: {
@@ -89,7 +94,13 @@ function start(change: Change = {}): void {
   const onState = (state: SupervisorState) => states.add(state);
   const linger = change.rawLingerMs === undefined ? {} : { rawLingerMs: change.rawLingerMs };
   const boundaryTiming = { intervalMs: 20, lostAfterMs: change.lostAfterMs ?? patientMs, retryMs: 5 };
-  supervisor = new Supervisor({ settings, build: "test", log, boundaryTiming, onState, ...linger });
+  const trustClock = {
+    sleep: () => {
+      looks += 1;
+      return sleep(5);
+    },
+  };
+  supervisor = new Supervisor({ settings, build: "test", log, boundaryTiming, trustClock, onState, ...linger });
   end = supervisor.run(stop.signal);
 }
 
@@ -195,6 +206,20 @@ describe("a supervisor", () => {
     gateway.refuseExchange.push(...Array<OpenShellError>(5).fill(refusal));
     gateway.refuseRefresh.push(...Array<OpenShellError>(6).fill(new OpenShellError("unauthenticated", "expired")));
     expect(await end).toMatchObject({ reason: "CredentialLost" });
+  });
+
+  it("ends when its gateway comes to show certificates of another issuer only", async () => {
+    const { port } = gateway;
+    gateway.server.forceShutdown();
+    gateway = new TestGateway();
+    await gateway.listen(port, await authority.issue("localhost"));
+    await startReady({ gatewayCa: authority.certificate });
+    const before = looks;
+    await vi.waitUntil(() => looks > before + 1, { timeout: 10_000 });
+    gateway.server.forceShutdown();
+    gateway = new TestGateway();
+    await gateway.listen(port, await (await testAuthority()).issue("localhost"));
+    expect((await end).reason).toBe("GatewayDistrusted");
   });
 
   it("ends with a named reason when the runtime refuses its session", async () => {

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { services } from "../boundary/index.ts";
+import { realClock } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import type { openshell } from "../wire/index.ts";
@@ -7,7 +8,7 @@ import { BoundarySession, type BoundaryTiming } from "./boundary-session.ts";
 import { finalExitCode, reportExit } from "./exit-report.ts";
 import { GatewayChannel } from "./gateway-channel.ts";
 import { GatewaySession } from "./gateway-session.ts";
-import { gatewayDistrusted } from "./gateway-trust.ts";
+import { type GatewayTrustOptions, gatewayDistrusted } from "./gateway-trust.ts";
 import { ReadinessPort } from "./readiness.ts";
 import { LaunchRelay, PipedRelay, type Relay, type RelayContext } from "./relay.ts";
 import type { SupervisorSettings } from "./settings.ts";
@@ -22,6 +23,8 @@ export interface SupervisorOptions {
   readonly boundaryTiming?: BoundaryTiming;
   /** How long a raw connection waits for the gateway's end after the runtime's, in milliseconds. @default 600_000 */
   readonly rawLingerMs?: number;
+  /** Of the looks at the gateway's certificate. @default the real one */
+  readonly trustClock?: NonNullable<GatewayTrustOptions["clock"]>;
   /** Told of each change of state, the first included. */
   readonly onState?: (state: SupervisorState) => void;
 }
@@ -122,11 +125,11 @@ export class Supervisor {
 
   /** None where the system's roots are trusted: a successor would have the same. */
   #trust(signal: AbortSignal): readonly Promise<End>[] {
-    const { log, settings } = this.#options;
+    const { log, settings, trustClock: clock = realClock } = this.#options;
     const { ca, target, tls } = settings.gateway;
     if (!tls || ca === undefined) return [];
     const isConnected = () => this.#state.name === "running" && this.#state.gateway.name === "connected";
-    return [gatewayDistrusted({ gateway: { target, ca }, isConnected, log }, signal)];
+    return [gatewayDistrusted({ gateway: { target, ca }, isConnected, log, clock }, signal)];
   }
 
   #setState(next: SupervisorState): void {
