@@ -421,6 +421,23 @@ describe("what ends a generation", () => {
     expect(planAfter(4_000).actions[0]).toMatchObject({ do: "suspend", record: { intent: "failed" } });
   });
 
+  test("a quota that refuses a workload made anew, once it has had time to count the former's end; a first one at once", () => {
+    const message = 'pods "q" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2';
+    const ready = { type: "Ready", status: "False", reason: "ReconcilerError", message, lastTransitionTime: "" };
+    const planAfter = (ms: number, session: number) => {
+      const startedAt = new Date(testNow.getTime() - 3_600_000).toISOString();
+      const of = { ...record, startedAt, generation: { ...record.generation, session } };
+      const resource = testResource(of, true, { conditions: [ready] });
+      const supervisors = [testPod("supervisor", of)];
+      return planOf(testObserved(of, { resource, supervisors, now: new Date(testNow.getTime() + ms) }));
+    };
+    const ended = { do: "suspend", record: { failure: { reason: "QuotaExceeded" } } };
+    expect(planAfter(1_000, 2).againAfterMs).toBe(3_000);
+    expect(verbs(planAfter(1_000, 2).actions)).not.toContain("suspend");
+    expect(planAfter(4_000, 2).actions[0]).toMatchObject(ended);
+    expect(planAfter(1_000, 1).actions[0]).toMatchObject(ended);
+  });
+
   test("a refusal that the controller's clock says is still to come: it is waited out no longer", () => {
     const planAfter = (ms: number, aheadMs: number) => {
       const lastTransitionTime = new Date(testNow.getTime() + aheadMs).toISOString();

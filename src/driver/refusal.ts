@@ -4,7 +4,7 @@ import { OpenShellError } from "../common/errors.ts";
 import { kubeStatusOf, type Pod, type Refusal, refusalOf } from "../kube/index.ts";
 import { annotations } from "../manifests/index.ts";
 import type { Action } from "./action.ts";
-import { isScheduled, type Observed } from "./observed.ts";
+import { isScheduled, type Observed, supervisorOf } from "./observed.ts";
 import type { Reason } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 
@@ -99,7 +99,7 @@ export function controllerError(observed: Observed): string | undefined {
  */
 export function controllerRefusal(
   observed: Observed,
-  { startedAt }: GenerationRecord,
+  record: GenerationRecord,
   workload: Pod | undefined,
 ): { readonly failure?: Failure; readonly leftMs?: number } {
   const { message = "", lastTransitionTime = "" } = errorCondition(observed) ?? {};
@@ -107,8 +107,12 @@ export function controllerRefusal(
   if (workload !== undefined && (!isOfClaim || isScheduled(workload))) return {};
   const failure = refusalFailure(isOfClaim ? "the workspace volume's claim" : "the workload Pod", message);
   if (failure === undefined) return {};
-  const since = Math.max(...[startedAt, lastTransitionTime].map(timeOf(observed, momentary.controllerMs)));
-  const leftMs = isMomentary(message) ? since + momentary.controllerMs - observed.now.getTime() : 0;
+  // A quota may not have counted the end of the former Pod yet, where one is made anew that nobody asked for; its supervisor is made right before.
+  const isAnew = failure.reason === "QuotaExceeded" && record.generation.session > record.firstSession;
+  const made = isAnew ? supervisorOf(observed, record)?.metadata.creationTimestamp : undefined;
+  const times = [record.startedAt, lastTransitionTime, made ?? ""].map(timeOf(observed, momentary.controllerMs));
+  const since = Math.max(...times);
+  const leftMs = isMomentary(message) || isAnew ? since + momentary.controllerMs - observed.now.getTime() : 0;
   return leftMs > 0 ? { leftMs } : { failure };
 }
 
