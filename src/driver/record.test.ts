@@ -49,6 +49,20 @@ describe("the generation record", () => {
     expect(read.ok && read.record.settings.supervisor_replacement).toEqual(testSettings().supervisor_replacement);
   });
 
+  test.each([
+    ["sandbox_runtime", "boundary_port"],
+    ["sandbox_runtime", "fence_check"],
+    ["supervisor_replacement", "max_per_hour"],
+  ] as const)("that did not know a setting of a table yet has that setting's default: %s.%s", (table, name) => {
+    const { settings } = testRecord();
+    const known = {
+      ...settings,
+      [table]: Object.fromEntries(Object.entries(settings[table]).filter(([key]) => key !== name)),
+    };
+    const read = on(JSON.stringify({ ...testRecord(), settings: known }));
+    expect(read.ok && read.record.settings[table]).toEqual(settings[table]);
+  });
+
   test("is refused, with the setting named, when one is of another type", () => {
     const wrong = { ...testRecord().settings, sandbox_runtime: "required" };
     const read = on(JSON.stringify({ ...testRecord(), settings: wrong }));

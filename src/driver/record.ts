@@ -64,16 +64,22 @@ const strings = z.record(z.string(), z.string());
 const affinity = z.record(z.string(), z.unknown());
 const quantities = z.object({ requests: strings, limits: strings });
 
+/** Settings that are tables of settings: one in them may be younger than the record as well. */
+const tables: ReadonlySet<string> = new Set<keyof GenerationSettings>(["sandbox_runtime", "supervisor_replacement"]);
+
 /**
  * Settings are kept as they were in force, so they are not parsed again: merging with defaults a second time would bring back what an operator
  * removed. One that is missing is younger than the record, and its default says what was done before.
  */
 const generationSettingsSchema = z.record(z.string(), z.unknown()).transform((kept, context) => {
   const defaults = defaultSettings().kubernetes;
-  const settings = Object.fromEntries(generationSettingNames.map((name) => [name, kept[name] ?? defaults[name]]));
-  const wrong = generationSettingNames.find((name) => typeof settings[name] !== typeof defaults[name]);
+  const wrong = generationSettingNames.find((name) => name in kept && typeof kept[name] !== typeof defaults[name]);
   if (wrong !== undefined) context.addIssue(`setting ${wrong} is of another type`);
-  return settings as unknown as GenerationSettings;
+  const settings = generationSettingNames.map((name) => [
+    name,
+    tables.has(name) ? { ...(defaults[name] as object), ...(kept[name] as object) } : (kept[name] ?? defaults[name]),
+  ]);
+  return Object.fromEntries(settings) as GenerationSettings;
 });
 
 const recordSchema = z.object({

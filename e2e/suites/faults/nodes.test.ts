@@ -141,8 +141,7 @@ describe("on a node", { skip: !canBreak }, () => {
       await using _only = await cordoned(suite, home);
       return counting(other);
     })();
-    const before = await suite.pair(sandbox);
-    expect(before.supervisor.spec?.nodeName).toBe(other);
+    const before = await supervisedFrom(other, sandbox);
     const count = await sandbox.count();
     const gateway = await gatewayPod();
     {
