@@ -3,6 +3,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build, type Plugin } from "esbuild";
 import packageJson from "../package.json" with { type: "json" };
+import { OpenShellError } from "../src/common/errors.ts";
 import { oneFile } from "../src/common/one-file.ts";
 import { buildNative } from "../src/runtime/native/build.ts";
 
@@ -27,7 +28,7 @@ export const nativeFile = "openshell.node";
 export async function bundle(name: ProgramName, directory: string): Promise<string> {
   const outfile = join(directory, bundleFiles[name]);
   await mkdir(dirname(outfile), { recursive: true });
-  await build({
+  const { warnings } = await build({
     ...oneFile,
     entryPoints: [join(root, "src", name, "main.ts")],
     outfile,
@@ -35,6 +36,9 @@ export async function bundle(name: ProgramName, directory: string): Promise<stri
     define: { "process.env.OPENSHELL_BUILD": JSON.stringify(packageJson.version) },
     plugins: [...oneFile.plugins, withoutProtoLoader],
   });
+  const [first] = warnings;
+  if (first !== undefined)
+    throw new OpenShellError("internal", `the bundle of ${name} is not to be trusted: ${first.text}`);
   return outfile;
 }
 

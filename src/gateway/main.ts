@@ -1,5 +1,5 @@
 // Before all others: the schema of the settings, which is made where it is imported, would have it grow.
-import "./_small-young-generation.ts";
+import "./_at-start.ts";
 import { Command, CommanderError, Option } from "commander";
 import { EndSignals, endAtOnce } from "../common/end-signals.ts";
 import { OpenShellError } from "../common/errors.ts";
