@@ -15,7 +15,7 @@ const transportOptions: grpc.ChannelOptions = {
   "grpc.enable_http_proxy": 0,
 };
 
-/** Calls one connection may have open: four times what a sandbox may have relays. */
+/** Calls one connection may have open: many times what a sandbox may have relays. */
 const maxStreams = 1024;
 
 /** A server finds a peer that went away without a word by asking; until then its calls would hold what they hold. */
