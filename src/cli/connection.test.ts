@@ -93,6 +93,34 @@ describe("a token", () => {
   });
 });
 
+describe("$OPENSHELL_GATEWAY_INSECURE", () => {
+  const insecure = async (word: string, choice: GatewayChoice = {}) => {
+    const none = { ...env, XDG_CONFIG_HOME: join(env.XDG_CONFIG_HOME, "none") };
+    const all = { gatewayEndpoint: prod, ...choice };
+    return (await resolveTarget(all, { ...none, OPENSHELL_GATEWAY_INSECURE: word })).insecure;
+  };
+
+  it.each([
+    ["true", true],
+    ["Yes", true],
+    ["1", true],
+    ["false", false],
+    ["no", false],
+    ["0", false],
+    ["", false],
+  ])("of %j is %s", async (word, expected) => {
+    expect(await insecure(word)).toBe(expected);
+  });
+
+  it.each(["on", "truely"])("of %j is refused where no option says it", async (word) => {
+    await expect(insecure(word)).rejects.toMatchObject({
+      code: "invalid-argument",
+      message: `$OPENSHELL_GATEWAY_INSECURE "${word}": expected true or false`,
+    });
+    expect(await insecure(word, { gatewayInsecure: true })).toBe(true);
+  });
+});
+
 describe("a connection", () => {
   const failed = async (message: string) =>
     explained(new OpenShellError("unavailable", message), await resolveTarget({}, env));

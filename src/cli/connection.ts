@@ -22,7 +22,7 @@ export interface GatewayChoice {
   readonly gateway?: string;
   /** Endpoint in place of the known one. @default $OPENSHELL_GATEWAY_ENDPOINT */
   readonly gatewayEndpoint?: string;
-  /** Do not verify the gateway's certificate. @default $OPENSHELL_GATEWAY_INSECURE is "1" or "true" */
+  /** Do not verify the gateway's certificate. @default $OPENSHELL_GATEWAY_INSECURE, else false */
   readonly gatewayInsecure?: boolean;
   /** A file with the token that calls carry. @default $OPENSHELL_BEARER_TOKEN_FILE, $OPENSHELL_BEARER_TOKEN, the gateway's login */
   readonly bearerTokenFile?: string;
@@ -44,11 +44,12 @@ export interface Target {
 /**
  * Which gateway to talk to: flag, environment, `active_gateway`, in this order. A login goes to the endpoint that its gateway has, and to
  * another one only where --gateway names the gateway in the same command.
- * @throws failed-precondition when none was chosen, or a token would go where others could read it; not-found when the chosen one is not known
+ * @throws failed-precondition when none was chosen, or a token would go where others could read it; not-found when the chosen one is not known;
+ * invalid-argument for what is no endpoint, or neither true nor false
  */
 export async function resolveTarget(choice: GatewayChoice, env: Environment): Promise<Target> {
   const directory = new GatewayDirectory(configDirectory(env));
-  const insecure = choice.gatewayInsecure ?? /^(1|true|yes)$/i.test(env.OPENSHELL_GATEWAY_INSECURE ?? "");
+  const insecure = choice.gatewayInsecure ?? isSet("OPENSHELL_GATEWAY_INSECURE", env);
   const override = choice.gatewayEndpoint ?? (env.OPENSHELL_GATEWAY_ENDPOINT || undefined);
   const named = choice.gateway ?? (env.OPENSHELL_GATEWAY || undefined);
   const active = named === undefined ? await directory.active() : undefined;
@@ -90,6 +91,13 @@ export async function resolveTarget(choice: GatewayChoice, env: Environment): Pr
     ...optional("certificates", await directory.certificates(name)),
     ...optional("bearer", await bearerOf(choice, env, directory, known)),
   });
+}
+
+function isSet(variable: string, env: Environment): boolean {
+  const text = env[variable] ?? "";
+  if (/^(1|true|yes)$/i.test(text)) return true;
+  if (/^(0|false|no|)$/i.test(text)) return false;
+  throw new OpenShellError("invalid-argument", `$${variable} "${text}": expected true or false`);
 }
 
 /** The gateway in use, where all of it can be read: an endpoint that is given needs nothing of it. */
