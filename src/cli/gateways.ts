@@ -36,6 +36,15 @@ export interface GatewayCertificates {
   readonly key?: string;
 }
 
+/** What certificates were read from, as errors name it; a Secret holds all of them. */
+export interface CertificateSources {
+  readonly ca?: string;
+  readonly cert?: string;
+  readonly key?: string;
+  readonly secret?: string | undefined;
+  readonly oidcCa?: string;
+}
+
 export interface KnownGateway {
   readonly name: string;
   readonly metadata: GatewayMetadata;
@@ -206,12 +215,13 @@ export class GatewayDirectory {
     endpoint: Endpoint,
     certificates?: GatewayCertificates,
     oidc?: Partial<OidcClient>,
+    from: CertificateSources = {},
   ): Promise<void> {
     checkGatewayName(name);
-    if (certificates !== undefined) checkCertificates(certificates);
+    if (certificates !== undefined) checkCertificates(certificates, from);
     const authority = oidc?.ca;
     if (authority !== undefined)
-      parsePem("CA certificate of the OIDC provider", authority, (pem) => new X509Certificate(pem));
+      parsePem("CA certificate of the OIDC provider", from.oidcCa, authority, (pem) => new X509Certificate(pem));
     const directory = this.#directoryOf(name);
     const metadata: GatewayMetadata = {
       name,
@@ -373,24 +383,26 @@ function tokenText(token: StoredToken): string {
 /**
  * @throws invalid-argument naming what is no PEM, or that key and certificate do not belong together
  */
-function checkCertificates({ ca, cert, key }: GatewayCertificates): void {
-  parsePem("CA certificate", ca, (pem) => new X509Certificate(pem));
+function checkCertificates({ ca, cert, key }: GatewayCertificates, from: CertificateSources): void {
+  parsePem("CA certificate", from.secret ?? from.ca, ca, (pem) => new X509Certificate(pem));
   if (cert === undefined || key === undefined) return;
-  const certificate = parsePem("client certificate", cert, (pem) => new X509Certificate(pem));
-  const privateKey = parsePem("client key", key, (pem) => createPrivateKey(pem));
+  const certificate = parsePem("client certificate", from.secret ?? from.cert, cert, (pem) => new X509Certificate(pem));
+  const privateKey = parsePem("client key", from.secret ?? from.key, key, (pem) => createPrivateKey(pem));
   if (!certificate.checkPrivateKey(privateKey)) {
     throw new OpenShellError("invalid-argument", "the client key does not belong to the client certificate");
   }
 }
 
-function parsePem<T>(what: string, pem: string, parse: (pem: string) => T): T {
+function parsePem<T>(what: string, from: string | undefined, pem: string, parse: (pem: string) => T): T {
   try {
     return parse(pem);
   } catch (cause) {
     const why = pem.includes("-----BEGIN")
       ? "cannot be read: it is damaged, or encrypted and has to be decrypted first"
       : 'is not PEM (a text that begins with "-----BEGIN")';
-    throw new OpenShellError("invalid-argument", `the ${what} ${why}`, { cause });
+    throw new OpenShellError("invalid-argument", `${from === undefined ? "" : `${from}: `}the ${what} ${why}`, {
+      cause,
+    });
   }
 }
 

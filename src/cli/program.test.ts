@@ -195,7 +195,7 @@ describe("known gateways", () => {
     ["gateway add x --endpoint https://h:1 --oidc-issuer https://me:pw@login", "write it as the provider does"],
     ["gateway add x --endpoint https://h:1/path", "may hold only a scheme, a host and a port"],
     ["gateway add ../x --endpoint https://h:1", "cannot be a gateway's name"],
-    ["gateway add x --endpoint https://h:1 --ca /nowhere", "cannot read /nowhere"],
+    ["gateway add x --endpoint https://h:1 --ca /nowhere", "openshell: /nowhere does not exist\n"],
     ["gateway add x --endpoint https://h:1 --cert a", "give --ca, and --cert and --key together"],
     ["gateway add x --endpoint https://h:1 --ca a --from-secret b", "from one place"],
     ["gateway add x --endpoint https://h:1 --from-kubernetes one", "write it as NAMESPACE/SECRET"],
@@ -213,14 +213,34 @@ describe("known gateways", () => {
     const add = ["gateway", "add", "x", "--endpoint", "https://h:1"];
     expect((await user.openshell([...add, "--from-secret", secret])).stderr).toContain("the CA certificate is not PEM");
     expect((await user.openshell([...add, "--ca", secret])).stderr).toContain("the CA certificate is not PEM");
+    expect((await user.openshell([...add, "--from-secret", secret])).stderr).toContain(`: ${secret}: the CA`);
+    expect((await user.openshell([...add, "--ca", secret])).stderr).toContain(`: ${secret}: the CA`);
+    expect((await user.openshell([...add, "--oidc-issuer", "https://i", "--oidc-ca", secret])).stderr).toContain(
+      `: ${secret}: the CA certificate of the OIDC provider is not PEM`,
+    );
     await writeFile(secret, "-----BEGIN ENCRYPTED PRIVATE KEY-----\n-----END ENCRYPTED PRIVATE KEY-----\n");
     expect((await user.openshell([...add, "--ca", secret])).stderr).toBe(
-      "openshell: the CA certificate cannot be read: it is damaged, or encrypted and has to be decrypted first\n",
+      `openshell: ${secret}: the CA certificate cannot be read: it is damaged, or encrypted and has to be decrypted first\n`,
     );
     await writeFile(secret, "data: {tls.crt: eA==}");
     expect((await user.openshell([...add, "--from-secret", secret])).stderr).toContain("has no ca.crt");
     await writeFile(secret, "{");
     expect((await user.openshell([...add, "--from-secret", secret])).stderr).toContain("neither YAML nor JSON");
+  });
+
+  it.each([
+    ["https://127.0.0.1:9", true],
+    ["http://127.0.0.1:9", false],
+    ["https://127.0.0.1:9 --oidc-issuer https://login.example.com", false],
+    ["https://127.0.0.1:9 --bearer-token-file token", false],
+  ])("are said not to know their user where nothing says who that is (%s: %s)", async (rest, isSaid) => {
+    const { code, stderr } = await user.openshell(`gateway add local --endpoint ${rest}`.split(" "));
+    expect([code, stderr]).toEqual([
+      0,
+      isSaid
+        ? "openshell: no client certificate was given, and without one the gateway will not know who you are: add it again with --ca, --cert and --key, --from-secret or --from-kubernetes (or with --oidc-issuer)\n"
+        : "",
+    ]);
   });
 
   it("are private, though somebody made their folders", async () => {

@@ -5,6 +5,7 @@ import { promisify } from "node:util";
 import { parse } from "yaml";
 import { z } from "zod";
 import { OpenShellError } from "../../common/errors.ts";
+import { givenBearer } from "../bearer.ts";
 import { type CommandContext, outputFormat } from "../context.ts";
 import { type GatewayCertificates, type KnownGateway, parseEndpoint, requireTlsForTokens } from "../gateways.ts";
 import { clientLogin, type DevicePrompt, deviceLogin, type OidcClient } from "../oidc-login.ts";
@@ -37,13 +38,21 @@ export async function addGateway(context: CommandContext, name: string, options:
   const oidc = await oidcFrom(options);
   if (oidc !== undefined) requireTlsForTokens(endpoint);
   const { gateways, terminal } = context;
-  await gateways.add(name, endpoint, certificates, oidc);
+  await gateways.add(name, endpoint, certificates, oidc, {
+    ...options,
+    secret: options.fromSecret ?? options.fromKubernetes,
+  });
   const before = await gateways.active();
   const active = before === name || before === undefined || !(await gateways.has(before));
   if (active) await gateways.use(name);
   await write(
     terminal.stdout,
     `Gateway ${name} (${endpoint.url}) added${active ? " and in use" : `; "openshell gateway use ${name}" makes it the one in use`}.\n`,
+  );
+  const says = oidc ?? givenBearer(context.options.bearerTokenFile, terminal.env);
+  if (!endpoint.tls || says !== undefined || (await gateways.certificates(name))?.cert !== undefined) return;
+  terminal.stderr.write(
+    "openshell: no client certificate was given, and without one the gateway will not know who you are: add it again with --ca, --cert and --key, --from-secret or --from-kubernetes (or with --oidc-issuer)\n",
   );
 }
 
@@ -59,6 +68,7 @@ export async function removeGateway(context: CommandContext, name: string): Prom
 
 export async function listGateways(context: CommandContext, options: { readonly output?: string }): Promise<void> {
   const { gateways, terminal } = context;
+  const format = outputFormat(options.output);
   const active = await gateways.active();
   const { known, damaged } = await gateways.list();
   for (const { name, damage } of damaged) {
@@ -70,7 +80,7 @@ export async function listGateways(context: CommandContext, options: { readonly 
     auth_mode: metadata.auth_mode ?? "mtls",
     active: name === active,
   }));
-  await printResult(terminal, outputFormat(options.output), rows, () =>
+  await printResult(terminal, format, rows, () =>
     tableOf(
       [
         { heading: "NAME", cell: (one) => one.name },
@@ -241,6 +251,8 @@ async function readText(path: string): Promise<string> {
   try {
     return await readFile(path, "utf8");
   } catch (cause) {
-    throw new OpenShellError("not-found", `cannot read ${path}: ${(cause as Error).message}`, { cause });
+    const { code, message } = cause as NodeJS.ErrnoException;
+    const why = code === "ENOENT" ? `${path} does not exist` : `cannot read ${path}: ${message}`;
+    throw new OpenShellError("not-found", why, { cause });
   }
 }
