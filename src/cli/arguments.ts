@@ -15,8 +15,8 @@ export function splitCommand(argv: readonly string[]): SplitArguments {
   return at < 0 ? { own: argv } : { own: argv.slice(0, at), command: argv.slice(at + 1) };
 }
 
-/** `KEY=VALUE` options as a map; a later one wins. */
-export function parsePairs(option: string, pairs: readonly string[]): Record<string, string> {
+/** `KEY=VALUE` options as a map, empty without any; a later one wins. */
+export function parsePairs(option: string, pairs: readonly string[] = []): Record<string, string> {
   const entries = pairs.map((pair) => {
     const at = pair.indexOf("=");
     if (at <= 0) throw new OpenShellError("invalid-argument", `${option} "${pair}": write it as KEY=VALUE`);

@@ -4,7 +4,11 @@ import { type ErrorCode, OpenShellError } from "../common/errors.ts";
 export const exitCodeTable = [
   ["ok", 0, "done"],
   ["error", 1, "anything that has no number of its own"],
-  ["usage", 2, "the command line, or a value in it, is wrong"],
+  [
+    "usage",
+    2,
+    "the command line, or a value in it, is wrong (125 for exec, and for a create that waits for its command)",
+  ],
   ["notFound", 3, "there is no such sandbox, gateway or file"],
   ["timeout", 4, "a deadline passed; the operation may still be going on"],
   ["unavailable", 5, "the gateway or the sandbox cannot be reached now; trying again may help"],

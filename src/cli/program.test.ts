@@ -58,6 +58,32 @@ describe("the command line itself", () => {
     ["sandbox create --tty", 2, "openshell: --tty is for the command after --, and there is none\n"],
     ["sandbox create --no-git-ignore", 2, "openshell: --no-git-ignore is for what --upload takes, and there is none\n"],
     ["sandbox delete", 2, "openshell: name the sandboxes to delete, or write --all"],
+    [
+      "sandbox delete --all foo",
+      2,
+      "openshell: --all is every sandbox of the workspace: leave out --all, or the names\n",
+    ],
+    ["sandbox list --names --ids", 2, "openshell: option '--names' cannot be used with option '--ids'\n"],
+    [
+      "sandbox list --names -o json",
+      2,
+      "openshell: option '--names' cannot be used with option '-o, --output <format>'\n",
+    ],
+    ["sandbox list --ids -o json", 2, "openshell: option '--ids' cannot be used with option '-o, --output <format>'\n"],
+    [
+      "sandbox stop box --no-wait --timeout 5",
+      2,
+      "option '--no-wait' cannot be used with option '--timeout <seconds>'\n",
+    ],
+    [
+      "status -o xml --gateway-endpoint http://127.0.0.1:1",
+      2,
+      'openshell: -o "xml": expected one of table, json, yaml\n',
+    ],
+    ["help nope", 2, "openshell: unknown command 'nope'\n"],
+    ["help sandbox nope", 2, "openshell: unknown command 'nope'\n"],
+    ["sandbox help nope", 2, "openshell: unknown command 'nope'\n"],
+    ["help status nope", 2, "openshell: unknown command 'nope'\n"],
     ["sandbox get box --request-timeout -1", 2, "openshell: --request-timeout"],
     ["gateway list -- ls", 2, "openshell: only create and exec take a command after --\n"],
   ])('answers "%s" with code %i', async (line, code, start) => {
@@ -72,6 +98,30 @@ describe("the command line itself", () => {
   it("prints help and version on standard output with code 0", async () => {
     expect(await openshell("--version")).toEqual({ code: 0, stdout: "0.1.0\n", stderr: "" });
     expect((await openshell("sandbox create --help")).stdout).toContain("--driver-config-json");
+  });
+
+  it.each([
+    ["help", "--help"],
+    ["help sandbox", "sandbox --help"],
+    ["help sandbox exec", "sandbox exec --help"],
+    ["help sb ls", "sandbox list --help"],
+    ["gateway help add", "gateway add --help"],
+  ])('shows by "%s" what "%s" shows', async (line, same) => {
+    const shown = await openshell(line);
+    expect(shown).toEqual(await openshell(same));
+    expect(shown).toMatchObject({ code: 0, stdout: expect.stringMatching(/^Usage: openshell/) });
+  });
+
+  it("shows one usage of a command in its own help and in the list of commands", async () => {
+    const usage = "exec [options] [name] -- command...";
+    expect((await openshell("sandbox --help")).stdout).toContain(`  ${usage} `);
+    expect((await openshell("sandbox exec --help")).stdout).toContain(`Usage: openshell sandbox ${usage}\n`);
+  });
+
+  it.each(["sandbox create", "sandbox exec"])("shows the global options and no empty default with %s", async (line) => {
+    const { stdout } = await openshell(`${line} --help`);
+    expect(stdout).toMatch(/\nGlobal Options:\n.*--request-timeout/s);
+    expect(stdout).not.toMatch(/default: (\[\]|"0")/);
   });
 
   it("takes global options before and after the command", async () => {

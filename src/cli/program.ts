@@ -95,18 +95,25 @@ export function createProgram(
     .helpOption("-h, --help", "show help")
     .option("-g, --gateway <name>", "gateway to talk to ($OPENSHELL_GATEWAY; default: the one in use)")
     .option("--gateway-endpoint <url>", "its endpoint, in place of the known one ($OPENSHELL_GATEWAY_ENDPOINT)")
-    .option("--gateway-insecure", "do not verify its certificate ($OPENSHELL_GATEWAY_INSECURE)")
+    .option("--gateway-insecure", "do not verify its certificate ($OPENSHELL_GATEWAY_INSECURE: true or false)")
     .option(
       "--bearer-token-file <file>",
       "file with the token that calls carry ($OPENSHELL_BEARER_TOKEN_FILE, or the token itself in $OPENSHELL_BEARER_TOKEN; default: the gateway's login)",
     )
     .option("-w, --workspace <name>", 'workspace ($OPENSHELL_WORKSPACE; default: "default")')
-    .option("--request-timeout <seconds>", "for one call to the gateway, or to connect to it (default: 30)")
+    .option(
+      "--request-timeout <seconds>",
+      "for one call to the gateway, or to connect to it; 0 for no limit (default: 30)",
+    )
     .option("-v, --verbose", "say more when something fails")
     .configureOutput({
       writeOut: (text) => terminal.stdout.write(text),
       writeErr: (text) => terminal.stderr.write(text),
       outputError: () => {},
+    })
+    .configureHelp({
+      showGlobalOptions: true,
+      subcommandTerm: (one) => `${[one.name(), ...one.aliases()].join("|")} ${one.usage()}`,
     })
     .exitOverride()
     .showSuggestionAfterError();
@@ -175,8 +182,8 @@ export function createProgram(
     )
     .option("-n, --name <name>", "default: the gateway makes one up")
     .option("--from <image>", "container image (default: the operator's)")
-    .option("--label <key=value>", "label; may be repeated", collect, [])
-    .option("--env <key=value>", "environment variable of its processes; may be repeated", collect, [])
+    .option("--label <key=value>", "label; may be repeated", collect)
+    .option("--env <key=value>", "environment variable of its processes; may be repeated", collect)
     .option("--cpu <amount>", "such as 500m or 2")
     .option("--memory <amount>", "such as 512Mi or 4Gi")
     .option("--gpu [count]", "one GPU, or as many as --gpu=COUNT says")
@@ -185,12 +192,7 @@ export function createProgram(
     .addOption(new Option("--restart <policy>", "of the main process").choices(Object.keys(restartPolicies)))
     .option("--tty", "give the main process a terminal")
     .option("--no-tty", "give it none (default)")
-    .option(
-      "--upload <local[:directory]>",
-      "upload when it is ready, as sandbox upload does; may be repeated",
-      collect,
-      [],
-    )
+    .option("--upload <local[:directory]>", "upload when it is ready, as sandbox upload does; may be repeated", collect)
     .option("--no-git-ignore", "upload also what git ignores")
     .option("--no-keep", "delete the sandbox when its command has ended, or when this command ends before it")
     .option("--detach", "do not wait; exit code 0 says that the sandbox was accepted")
@@ -212,8 +214,8 @@ export function createProgram(
     .command("list")
     .alias("ls")
     .description("list sandboxes")
-    .option("--names", "only names, one a line")
-    .option("--ids", "only ids, one a line")
+    .addOption(new Option("--names", "only names, one a line").conflicts(["ids", "output"]))
+    .addOption(new Option("--ids", "only ids, one a line").conflicts("output"))
     .option("-l, --selector <labels>", "such as team=a,stage=dev")
     .option("-A, --all-workspaces", "of every workspace")
     .addOption(output())
@@ -229,8 +231,8 @@ export function createProgram(
     .description("run a command in a sandbox; its exit code is this command's own")
     .option("-n, --name <name>", "the sandbox, when it is not the first word")
     .option("--workdir <directory>", "default: the sandbox's home")
-    .option("--env <key=value>", "may be repeated", collect, [])
-    .option("--timeout <seconds>", "kill the command after this time, exit code 124; 0 for never", "0")
+    .option("--env <key=value>", "may be repeated", collect)
+    .option("--timeout <seconds>", "kill the command after this time, exit code 124; 0 for never (default)")
     .option("--tty", "with a terminal (default when this is run on one)")
     .option("--no-tty", "without")
     .option("--no-login-shell", "run it directly, not through a login shell")
@@ -276,15 +278,33 @@ export function createProgram(
     .addOption(waitTimeout())
     .action((names, options) => deleteSandboxes(context(), names, options));
 
+  for (const group of [program, gateway, sandbox]) addHelp(group);
   return program;
 }
 
+/** In place of commander's own, which shows the help of a group for that of a command in it, and for what there is not. */
+function addHelp(group: Command): void {
+  group
+    .helpCommand(false)
+    .command("help [command...]")
+    .helpOption(false)
+    .description("show help of a command")
+    .action((words: string[]) => {
+      let at = group;
+      for (const word of words) {
+        const next = at.commands.find((one) => [one.name(), ...one.aliases()].includes(word));
+        at = next ?? at.error(`unknown command '${word}'`);
+      }
+      at.help();
+    });
+}
+
 const output = () => new Option("-o, --output <format>", "table, json or yaml").default("table");
-const noWait = () => new Option("--no-wait", "return at once");
+const noWait = () => new Option("--no-wait", "return at once").conflicts("timeout");
 const waitTimeout = () =>
   new Option("--timeout <seconds>", "give up waiting after this time; 0 for never").default("300");
 
-function collect(value: string, before: string[]): string[] {
+function collect(value: string, before: string[] = []): string[] {
   return [...before, value];
 }
 

@@ -7,8 +7,8 @@ import { parseAmount, parseGpuCount, parseJsonObject, parsePairs } from "./argum
 export interface CreateOptions {
   readonly name?: string;
   readonly from?: string;
-  readonly label: readonly string[];
-  readonly env: readonly string[];
+  readonly label?: readonly string[];
+  readonly env?: readonly string[];
   readonly cpu?: string;
   readonly memory?: string;
   readonly gpu?: string | true;

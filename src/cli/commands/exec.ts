@@ -10,11 +10,11 @@ import { type Terminal, write } from "../terminal.ts";
 
 export interface ExecOptions {
   readonly workdir?: string;
-  /** Seconds; 0 for none. */
-  readonly timeout: string;
+  /** Seconds; 0 for none. @default 0 */
+  readonly timeout?: string;
   /** @default true when stdin and stdout are terminals */
   readonly tty?: boolean;
-  readonly env: readonly string[];
+  readonly env?: readonly string[];
   /** False with --no-login-shell. */
   readonly loginShell: boolean;
 }
@@ -40,7 +40,7 @@ export async function execInSandbox(
       "--tty needs a terminal as standard input; leave it out, or write --no-tty",
     );
   }
-  const timeoutMs = parseSeconds("--timeout", options.timeout);
+  const timeoutMs = parseSeconds("--timeout", options.timeout ?? "0");
   const request = {
     workspaceScope: context.workspaceScope,
     sandbox,

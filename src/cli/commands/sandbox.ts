@@ -29,7 +29,7 @@ export interface SandboxCreateOptions extends CreateOptions, OutputOption {
   readonly until?: (typeof createGoals)[number];
   /** Seconds, 0 for never. @default 300 until it is ready, and as long as its command takes */
   readonly timeout?: string;
-  readonly upload: readonly string[];
+  readonly upload?: readonly string[];
   /** False with --no-git-ignore. */
   readonly gitIgnore: boolean;
   /** False with --no-keep. */
@@ -54,7 +54,7 @@ export async function createSandbox(
   const deadlines = createDeadlines(options.timeout);
   const request = createRequest(options, context.workspace, command);
   const uploads: Awaited<ReturnType<typeof checkedUpload>>[] = [];
-  for (const text of options.upload) uploads.push(await checkedUpload(context, text, options.gitIgnore));
+  for (const text of options.upload ?? []) uploads.push(await checkedUpload(context, text, options.gitIgnore));
   using connection = await context.connect();
   // Without the answer nobody knows what there is to delete; an interrupt ends what comes after it.
   const call = options.keep ? context.call : context.callToEnd;
@@ -94,7 +94,7 @@ export async function createSandbox(
 /** @throws invalid-argument for an option that would do nothing beside the others */
 function refuseIdleOptions(options: SandboxCreateOptions, command: readonly string[]): void {
   const waits = [
-    ["--upload", options.upload.length > 0],
+    ["--upload", options.upload !== undefined],
     ["--until", options.until !== undefined],
     ["--timeout", options.timeout !== undefined],
   ] as const;
@@ -109,7 +109,7 @@ function refuseIdleOptions(options: SandboxCreateOptions, command: readonly stri
   if (ofCommand !== undefined && command.length === 0) {
     throw new OpenShellError("invalid-argument", `${ofCommand} is for the command after --, and there is none`);
   }
-  if (!options.gitIgnore && options.upload.length === 0) {
+  if (!options.gitIgnore && options.upload === undefined) {
     throw new OpenShellError("invalid-argument", "--no-git-ignore is for what --upload takes, and there is none");
   }
 }
@@ -206,7 +206,13 @@ export async function deleteSandboxes(
   names: readonly string[],
   options: DeleteOptions,
 ): Promise<void> {
-  if ((names.length === 0) !== (options.all === true)) {
+  if (names.length > 0 && options.all) {
+    throw new OpenShellError(
+      "invalid-argument",
+      "--all is every sandbox of the workspace: leave out --all, or the names",
+    );
+  }
+  if (names.length === 0 && !options.all) {
     throw new OpenShellError("invalid-argument", "name the sandboxes to delete, or write --all for every one of them");
   }
   const timeoutMs = parseSeconds("--timeout", options.timeout);

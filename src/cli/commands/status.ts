@@ -5,6 +5,7 @@ import { type CommandContext, outputFormat } from "../context.ts";
 import { printResult, propertiesOf } from "../output.ts";
 
 export async function showStatus(context: CommandContext, options: { readonly output?: string }): Promise<void> {
+  const format = outputFormat(options.output);
   using connection = await context.connect();
   const { client, target } = connection;
   const health = await client.health({}, context.call);
@@ -19,7 +20,7 @@ export async function showStatus(context: CommandContext, options: { readonly ou
     roles: user.roles,
     compute_drivers: (info?.computeDrivers ?? []).map(({ name }) => name),
   };
-  await printResult(context.terminal, outputFormat(options.output), data, () =>
+  await printResult(context.terminal, format, data, () =>
     propertiesOf([
       ["Gateway", data.gateway],
       ["Endpoint", data.endpoint],
