@@ -40,7 +40,9 @@ const companions: readonly (readonly [start: string, beside: Values, together?: 
   ["service.nodePort", { service: { type: "NodePort" } }],
   ["service.externalTrafficPolicy", { service: { type: "NodePort" } }],
   ["service.loadBalancer", { service: { type: "LoadBalancer" } }],
-  ["resourceQuota", { resourceQuota: { maxRunningSandboxes: 3, hard: { services: "9" } } }],
+  ["resourceQuota.enabled", {}, { resourceQuota: { maxRunningSandboxes: 3 } }],
+  ["resourceQuota.maxRunningSandboxes", { resourceQuota: { hard: { services: "9" } } }],
+  ["resourceQuota.hard", { resourceQuota: { maxRunningSandboxes: 3 } }],
   ["limitRange", { limitRange: { min: { cpu: "1m" }, max: { cpu: "9" } } }],
   ["tlsRoute", { tlsRoute: { hostnames: ["a.example.com"], gateway: { name: "edge" } } }],
   ["grpcRoute", { grpcRoute, ...unauthenticated }],
@@ -156,7 +158,8 @@ function changedOf(schema: JsonSchema, beside: unknown): unknown {
 }
 
 function samplesOf(schema: JsonSchema): unknown[] {
-  const { enum: choices, anyOf, default: fallback } = schema;
+  const { const: only, enum: choices, anyOf, default: fallback } = schema;
+  if (only !== undefined) return [only];
   if (choices !== undefined) return choices;
   if (anyOf !== undefined) return anyOf.flatMap(samplesOf);
   switch (schema.type) {

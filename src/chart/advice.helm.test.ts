@@ -226,7 +226,13 @@ const table: readonly (readonly [start: string, refused: Values, ...advice: read
   ["openshiftRoute.enabled", { openshiftRoute: { enabled } }, openshiftRoute],
   ["resourceQuota.enabled", quota({}), quota({ maxRunningSandboxes: 3 }), quota({ hard: { services: "9" } })],
   [
-    "resourceQuota.maxRunningSandboxes",
+    "resourceQuota.maxRunningSandboxes and",
+    { resourceQuota: { maxRunningSandboxes: 3 } },
+    { resourceQuota: { enabled } },
+    { resourceQuota: { maxRunningSandboxes: null } },
+  ],
+  [
+    "resourceQuota.maxRunningSandboxes is",
     quota({ maxRunningSandboxes: 2, hard: { pods: "3" } }),
     quota({ maxRunningSandboxes: 0 }),
     quota({ hard: { pods: null } }),

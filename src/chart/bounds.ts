@@ -1,7 +1,7 @@
 import type * as k8s from "cdk8s-plus-28/lib/imports/k8s.js";
 import { Construct } from "constructs";
 import { type ChartGuard, isEmpty } from "./_guard.ts";
-import { and, call, entries, HelmObject, more, not, optional, type Ref, toJson } from "./layer/index.ts";
+import { and, call, entries, HelmObject, more, not, optional, or, type Ref, toJson } from "./layer/index.ts";
 import { quantity, unlessEmpty } from "./pods.ts";
 import type { ChartValues } from "./values-schema.ts";
 
@@ -10,6 +10,14 @@ export type BoundsValues = Pick<Ref<ChartValues>, "resourceQuota" | "limitRange"
 
 /** Refusals of bounds that bound nothing, or the same twice. */
 export const boundsGuards = ({ resourceQuota, limitRange }: BoundsValues): readonly ChartGuard[] => [
+  {
+    refusedWhen: and(
+      not(resourceQuota.enabled),
+      or(not(isEmpty(resourceQuota.hard)), more(resourceQuota.maxRunningSandboxes, 0)),
+    ),
+    sentence:
+      "resourceQuota.maxRunningSandboxes and resourceQuota.hard have no effect while resourceQuota.enabled is false; set it to true, or remove them",
+  },
   {
     refusedWhen: and(
       resourceQuota.enabled,

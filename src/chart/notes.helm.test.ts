@@ -42,6 +42,7 @@ const cases = {
     gatewayConfig: { [driver]: { grpc_endpoint: "https://gw.example.com:443" }, ...oidc },
   },
   "cert-manager": { certManager: { enabled: true } },
+  "OIDC with an audience": { gatewayConfig: { [`${gateway}.oidc`]: { issuer, audience: "api://gateway" } } },
   "OIDC without roles": { gatewayConfig: { [`${gateway}.oidc`]: { issuer, admin_role: "", user_role: "" } } },
   "managed and bounded": {
     limitRange: { enabled: true, max: { memory: "4Gi" } },
@@ -306,6 +307,9 @@ describe.skipIf(helmPrograms.length === 0)("NOTES", () => {
     ];
     expect(commandsOf("also OIDC")).toEqual([...commandsOf("defaults"), ...login("openshell-server-tls")]);
     expect(commandsOf("only OIDC")).toEqual([forward(443), ...login("edge-tls")]);
+    expect(commandsOf("OIDC with an audience").at(-2)).toBe(
+      `${login("openshell-server-tls")[1]} --oidc-audience 'api://gateway'`,
+    );
     expect(warningsOf("also OIDC")).toEqual([]);
     expect(warningsOf("OIDC without roles")).toEqual(["WARNING: admin_role and user_role are empty."]);
   });

@@ -1,3 +1,4 @@
+import { defaultSettings } from "../config/index.ts";
 import { values } from "./_values.ts";
 import { effective, gatewayId } from "./gateway-toml.ts";
 import {
@@ -27,6 +28,7 @@ const users = {
   certificates: effective<boolean>(`${gateway}.mtls_auth.enabled`),
   everyone: effective<boolean>(`${gateway}.auth.allow_unauthenticated_users`),
   issuer: effective<string>(`${gateway}.oidc.issuer`),
+  audience: effective<string>(`${gateway}.oidc.audience`),
   adminRole: effective<string>(`${gateway}.oidc.admin_role`),
   userRole: effective<string>(`${gateway}.oidc.user_role`),
 };
@@ -177,7 +179,17 @@ function oidcConnect(): Block {
     output(users.issuer),
     write(" log in:\n"),
     ...saveAuthority,
-    ...addGateway([withAuthority, write(" --oidc-issuer "), output(users.issuer)]),
+    ...addGateway([
+      withAuthority,
+      write(" --oidc-issuer "),
+      output(users.issuer),
+      // The default is what providers write for the usual client by themselves.
+      when(notEqual(users.audience, defaultSettings().gateway.oidc.audience), [
+        write(" --oidc-audience '"),
+        output(users.audience),
+        write("'"),
+      ]),
+    ]),
     write("\n  openshell gateway login "),
     output(gatewayName),
     write("\n"),

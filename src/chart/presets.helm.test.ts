@@ -34,11 +34,11 @@ describe("the presets", () => {
 });
 
 describeWithHelm("a preset", () => {
-  it("kata-gvisor gives each Pod of a pair its own RuntimeClass and lets a caller have no other", () => {
+  it("kata-gvisor gives each Pod of a pair its own RuntimeClass and lets a caller have no other for the workload", () => {
     expect(kubernetes(render(program, { presets: ["kata-gvisor"] }))).toMatchObject({
       default_runtime_class_name: "kata",
       supervisor_runtime_class_name: "gvisor",
-      allowed_runtime_class_names: ["kata", "gvisor"],
+      allowed_runtime_class_names: ["kata"],
     });
   });
 

@@ -88,8 +88,12 @@ const withoutLimits = {
   },
 };
 
-describeWithHelm("bounds that contradict each other", () => {
+describeWithHelm("bounds that contradict each other, or bind nothing", () => {
   it.each([
+    ...[{ maxRunningSandboxes: 1 }, { hard: { pods: "3" } }].map((bound): [object, string] => [
+      { resourceQuota: bound },
+      "resourceQuota.maxRunningSandboxes and resourceQuota.hard have no effect while resourceQuota.enabled is false; set it to true, or remove them",
+    ]),
     [
       { resourceQuota: { enabled } },
       "resourceQuota.enabled is true but bounds nothing; give resourceQuota.maxRunningSandboxes or resourceQuota.hard",

@@ -12,8 +12,11 @@ export function valuesReference(): string {
 
 # Values of the chart
 
-Helm refuses a value that is not here, or of another type, with its path, before it renders anything. A value that is absent or null means
-its default. Settings of the gateway itself are not repeated as values: write them under \`gatewayConfig\`, see
+Helm refuses a value that is not here, or of another type, with its path, before it renders anything. Its words are its own: \`at '/service':
+additional properties 'prot' not allowed\` means that \`service\` has no value \`prot\`. Of a setting below \`gatewayConfig\` the gateway's
+[preflight](../getting-started.md#check-a-configuration) names the nearest that there is.
+
+A value that is absent or null means its default. Settings of the gateway itself are not repeated as values: write them under \`gatewayConfig\`, see
 [gateway.toml](gateway-config.mdx).
 
 ${sections.join("\n")}

@@ -96,7 +96,7 @@ function prefixed<Prefix extends string, Shape extends Record<string, z.ZodType>
 const sandboxRuntime = z.strictObject({
   pod_anti_affinity: setting(
     z.enum(["off", "preferred", "required"]).default("off"),
-    "Whether the two Pods of a pair keep to different nodes. preferred: where it is possible. required: READY is never reported while both are on one node.",
+    'Whether the two Pods of a pair keep to different nodes. preferred: where it is possible. required: READY is never reported while both are on one node. YAML takes a bare off for false: write "off", with the quotes, in values.',
     { pending: "required: Pending while only one suitable node exists; goes on by itself when a second one joins." },
   ),
   boundary_port: setting(
@@ -105,7 +105,7 @@ const sandboxRuntime = z.strictObject({
   ),
   fence_check: setting(
     z.enum(["enforce", "off"]).default("enforce"),
-    "enforce: no agent process starts until the workload Pod is shown to have no way out. off: for clusters that do not enforce NetworkPolicy; the agent then reaches whatever its node reaches.",
+    'enforce: no agent process starts until the workload Pod is shown to have no way out. off: for clusters that do not enforce NetworkPolicy; the agent then reaches whatever its node reaches. In YAML "off" has quotes, as in pod_anti_affinity.',
   ),
   delivery: setting(
     z.enum(["copy", "image_volume"]).default("copy"),
@@ -226,7 +226,7 @@ export const kubernetesSchema = z
     supervisor_image_pull_policy: setting(pullPolicy(), "Pull policy of supervisor_image; empty: Kubernetes' default."),
     default_runtime_class_name: setting(
       optionalObjectName().default(""),
-      "RuntimeClass of workload Pods whose caller names none, for example kata or gvisor. Never applied to the supervisor.",
+      "RuntimeClass of workload Pods whose caller names none, for example kata or gvisor. A caller may name another unless allowed_runtime_class_names forbids it. Never applied to the supervisor.",
       { example: "kata", pending: waitsForClass },
     ),
     supervisor_runtime_class_name: setting(

@@ -390,6 +390,9 @@ readOnlyRootFilesystem: true
     {{- fail "this cluster does not serve Route of route.openshift.io/v1, which openshiftRoute.enabled asks for: use tlsRoute or ingress on a cluster that is not OpenShift; or set preflight.enabled to false when the same sync installs it" -}}
   {{- end -}}
 {{- end -}}
+{{- if and (not $.v.resourceQuota.enabled) (or $.v.resourceQuota.hard (gt (int64 $.v.resourceQuota.maxRunningSandboxes) 0)) -}}
+  {{- fail "resourceQuota.maxRunningSandboxes and resourceQuota.hard have no effect while resourceQuota.enabled is false; set it to true, or remove them" -}}
+{{- end -}}
 {{- if $.v.resourceQuota.enabled -}}
   {{- if and (empty $.v.resourceQuota.hard) (not (gt (int64 $.v.resourceQuota.maxRunningSandboxes) 0)) -}}
     {{- fail "resourceQuota.enabled is true but bounds nothing; give resourceQuota.maxRunningSandboxes or resourceQuota.hard" -}}

@@ -7,7 +7,7 @@ export const sandboxValues = {
   sandboxNamespace: setting(
     z
       .strictObject({
-        name: setting(namePart(), "Namespace of all sandboxes; empty: <release namespace>-sandboxes."),
+        name: setting(namePart(), "Its name; empty: <release namespace>-sandboxes."),
         create: setting(
           z.boolean().default(true),
           "Make the namespace, with Pod Security labels. It is kept on uninstall. False: it exists already.",
@@ -19,12 +19,15 @@ export const sandboxValues = {
         labels: setting(labelMap(), "More labels of the namespace."),
       })
       .prefault({}),
-    "Where sandboxes run: apart from the gateway and its keys.",
+    "Where sandboxes run, apart from the gateway and its keys: all of them in workspace_mode shared, the default. In the modes managed and operator each workspace has a namespace of its own, and this one keeps the sandboxes that shared made.",
   ),
   resourceQuota: setting(
     z
       .strictObject({
-        enabled: setting(z.boolean().default(false), "Make a ResourceQuota in the sandboxes' namespace."),
+        enabled: setting(
+          z.boolean().default(false),
+          "Make a ResourceQuota. False: the values below are refused, since they would bind nothing.",
+        ),
         maxRunningSandboxes: setting(
           z.int().min(0).default(0),
           "How many sandboxes may run at once: twice as many Pods, because each is a pair. 0: not bounded by number.",
@@ -36,12 +39,12 @@ export const sandboxValues = {
         ),
       })
       .prefault({}),
-    "What all sandboxes together may use.",
+    "What all sandboxes together may use, in sandboxNamespace only: the namespace of a workspace (workspace_mode managed or operator) has a quota by charts/openshell-workspace, where an operator makes it, or none.",
   ),
   limitRange: setting(
     z
       .strictObject({
-        enabled: setting(z.boolean().default(false), "Make a LimitRange in the sandboxes' namespace."),
+        enabled: setting(z.boolean().default(false), "Make a LimitRange."),
         default: setting(
           quantityMap(),
           "Limits of containers that have none. A request above such a limit is refused by the cluster.",
@@ -56,7 +59,7 @@ export const sandboxValues = {
         max: setting(quantityMap(), "Greatest limit of a container.", { example: { memory: "4Gi" } }),
       })
       .prefault({}),
-    "What one container of a sandbox may use.",
+    "What one container of a sandbox may use, in sandboxNamespace only, as with resourceQuota.",
   ),
   admissionPolicy: setting(
     z
@@ -71,6 +74,6 @@ export const sandboxValues = {
         ),
       })
       .prefault({}),
-    "Guard of the sandboxes' labels.",
+    "Guard of the sandboxes' labels, in sandboxNamespace only; in the namespaces of workspaces the gateway restores them.",
   ),
 } as const;

@@ -87,6 +87,9 @@ describeWithHelm("what a workspace's namespace gets", () => {
     expect(sentenceOf(program, { chart, values: { limitRange: { enabled: true } } })).toBe(
       "limitRange.enabled is true but bounds nothing; give limitRange.default, limitRange.defaultRequest, limitRange.min or limitRange.max",
     );
+    expect(sentenceOf(program, { chart, values: { resourceQuota: { maxRunningSandboxes: 10 } } })).toBe(
+      "resourceQuota.maxRunningSandboxes and resourceQuota.hard have no effect while resourceQuota.enabled is false; set it to true, or remove them",
+    );
     const wrongOrder = { limitRange: { enabled: true, min: { cpu: "2" }, max: { cpu: "1" } } };
     expect(sentenceOf(program, { chart, values: wrongOrder })).toBe(
       "limitRange.min.cpu: 2 is above limitRange.max.cpu 1; lower the first, or raise the second",

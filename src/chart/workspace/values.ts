@@ -53,8 +53,8 @@ export const workspaceValuesSchema = z.strictObject({
       .prefault({}),
     "The gateway's rights.",
   ),
-  resourceQuota: sandboxValues.resourceQuota,
-  limitRange: sandboxValues.limitRange,
+  resourceQuota: setting(sandboxValues.resourceQuota.clone(), "What all sandboxes of this namespace together may use."),
+  limitRange: setting(sandboxValues.limitRange.clone(), "What one container of a sandbox in this namespace may use."),
   commonLabels: setting(labelMap(), "More labels of every object."),
 });
 
