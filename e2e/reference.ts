@@ -12,7 +12,8 @@ import { metricTableMarkdown, phaseTableMarkdown } from "../src/gateway/index.ts
 const root = fileURLToPath(new URL("..", import.meta.url));
 
 function phases(): string {
-  const rows = Object.entries(reasons).map(
+  const { AgentSandboxUnavailable, ...ofConditions } = reasons;
+  const rows = Object.entries(ofConditions).map(
     ([reason, { of, class: kind, meaning }]) => `| \`${reason}\` | ${of.join(", ")} | ${kind} | ${meaning} |`,
   );
   return [
@@ -25,6 +26,7 @@ function phases(): string {
     phaseTableMarkdown(),
     "A main process that ends and is started again by its restart policy leaves the sandbox READY, however often: commands and files are served",
     "meanwhile. `restart_count` and `next_restart_time` of its status say so; between two starts it waits for a second at first, up to a minute later.",
+    "What the run before left in its session is ended before the next start; what left that session (`setsid`) goes on.",
     "",
     "## Reasons of the driver's conditions",
     "",
@@ -34,6 +36,8 @@ function phases(): string {
     "| reason | conditions | class | meaning |",
     "|---|---|---|---|",
     ...rows,
+    "",
+    `\`AgentSandboxUnavailable\` is ${AgentSandboxUnavailable.meaning}.`,
     "",
   ].join("\n");
 }
