@@ -7,6 +7,7 @@ import { scrapeGateway } from "../support/gateway-metrics.ts";
 import { failed, said } from "../support/outcome.ts";
 import { podQuota } from "../support/resource-quota.ts";
 import { phase, reason } from "../support/waits.ts";
+import { withoutGateway } from "../support/without-gateway.ts";
 
 let suite: Conformance;
 
@@ -41,7 +42,7 @@ const losses: Readonly<Record<string, Loss>> = {
     cause: "deleted",
     countsAnew: true,
     async lose(pair) {
-      await using _down = await withoutGateway();
+      await using _down = await withoutGateway(suite);
       await suite.kubectl(["delete", "--wait", ...pod(pair)]);
     },
   },
@@ -51,21 +52,6 @@ const losses: Readonly<Record<string, Loss>> = {
 async function replaced(cause: Loss["cause"]): Promise<number> {
   const { values } = await scrapeGateway(suite.kube, suite.release);
   return values.get(`openshell_supervisor_replacements_total{cause="${cause}"}`) ?? Number.NaN;
-}
-
-/** No gateway until disposed of; then one that answers. */
-async function withoutGateway(): Promise<AsyncDisposable> {
-  const namespace = ["-n", suite.release.namespace];
-  const gateway = [...namespace, "statefulset", suite.release.name];
-  await using undo = new AsyncDisposableStack();
-  undo.defer(async () => {
-    await suite.kubectl(["scale", "--replicas=1", ...gateway]);
-    await suite.kubectl(["rollout", "status", "--timeout=120s", ...gateway]);
-    await suite.gateway.reconnect();
-  });
-  await suite.kubectl(["scale", "--replicas=0", ...gateway]);
-  await suite.kubectl([...namespace, "wait", "pod", suite.gateway.podName, "--for=delete", "--timeout=60s"]);
-  return undo.move();
 }
 
 describe("a supervisor that is lost", () => {
