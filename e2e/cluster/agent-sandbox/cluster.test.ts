@@ -197,8 +197,9 @@ describe.skipIf(!kubeconfig)(title, () => {
   test("another's Pod of the same name is left alone and named", async () => {
     await client.create(pods, namespace, { metadata: { name: "foreign" }, spec: gated() });
     await create("foreign");
-    const { message } = await reads("foreign", "Ready", "False ReconcilerError");
-    expect(message).toContain('cannot adopt unowned pod "foreign"');
+    // A controller that has not seen the Pod yet says first that the API server has one of this name.
+    const said = async () => (await reads("foreign", "Ready", "False ReconcilerError")).message;
+    await expect.poll(said, { timeout: 15_000 }).toContain('cannot adopt unowned pod "foreign"');
   });
 
   test("a Pod that ended is terminal", async () => {
