@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
@@ -52,6 +52,15 @@ describe("the store's schema", () => {
     const upgraded = openDatabase(path, [...migrations, addColumn]);
     expect(upgraded.prepare("SELECT note FROM workspaces").all()).toEqual([]);
     upgraded.close();
+  });
+
+  it("is written to by the names of its columns alone, so that one more does no harm", () => {
+    const sources = readdirSync(import.meta.dirname).filter((name) => /(?<!\.test|migrations)\.ts$/.test(name));
+    const inserts = sources.flatMap(
+      (name) => readFileSync(join(import.meta.dirname, name), "utf8").match(/INSERT[\w ]* INTO \w+\s+\S/g) ?? [],
+    );
+    expect(inserts).toHaveLength(5);
+    for (const insert of inserts) expect(insert).toMatch(/\($/);
   });
 
   it("of a newer release that this one cannot work with is refused with what to do, also when more was added later", () => {

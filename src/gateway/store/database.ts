@@ -83,7 +83,9 @@ function apply(database: DatabaseSync, migration: Migration, version: number): v
     database.exec(migration.sql);
     const reader = migration.breaks ? version : 1;
     database
-      .prepare("INSERT INTO counters VALUES (?, ?) ON CONFLICT DO UPDATE SET value = max(value, excluded.value)")
+      .prepare(
+        "INSERT INTO counters (name, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = max(value, excluded.value)",
+      )
       .run(oldestReaderName, reader);
     database.exec(`PRAGMA user_version = ${version}`);
     database.exec("COMMIT");

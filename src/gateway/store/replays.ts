@@ -37,7 +37,9 @@ export class ReplayTable {
   put(caller: string, requestId: string, fingerprint: string, response: Uint8Array, now: number): void {
     transaction(this.#database, () => {
       this.#database
-        .prepare("INSERT OR REPLACE INTO replays VALUES (?, ?, ?, ?, ?)")
+        .prepare(
+          "INSERT OR REPLACE INTO replays (caller, request_id, fingerprint, response, created_ms) VALUES (?, ?, ?, ?, ?)",
+        )
         .run(caller, requestId, fingerprint, response, now);
       this.#unswept += leastWeight + response.length;
       if (this.#unswept >= sweepWeight) this.#sweep(now);

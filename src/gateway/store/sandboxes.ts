@@ -46,7 +46,9 @@ export class SandboxTable {
     this.#byId = database.prepare("SELECT * FROM sandboxes WHERE id = ?");
     this.#byName = database.prepare("SELECT * FROM sandboxes WHERE workspace = ? AND name = ?");
     this.#workspace = database.prepare("SELECT terminating FROM workspaces WHERE name = ?");
-    this.#insert = database.prepare("INSERT INTO sandboxes VALUES (?, ?, ?, ?, ?, ?)");
+    this.#insert = database.prepare(
+      "INSERT INTO sandboxes (id, workspace, name, resource_version, object, lifecycle) VALUES (?, ?, ?, ?, ?, ?)",
+    );
     this.#update = database.prepare(
       "UPDATE sandboxes SET resource_version = ?, object = ?, lifecycle = ? WHERE id = ? AND resource_version = ?",
     );
