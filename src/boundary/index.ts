@@ -6,6 +6,7 @@ export { type ByteChannel, channelPair, createChannel, join, openChannel } from 
 export { type ExecCommand, type ExecInputEvent, type ExecOutputEvent, runExec } from "./exec.ts";
 export { cut, type DownloadOptions, download, type UploadOptions, upload } from "./files.ts";
 export { type SessionGrant, sessionGrantClaims, tlsKeyHash, verifySessionGrant } from "./grant.ts";
+export { Outbox } from "./outbox.ts";
 export {
   checkVersion,
   chunkBytes,
@@ -19,3 +20,4 @@ export {
 export { type ExtractOptions, extractTree } from "./tar-extract.ts";
 export { type PackOptions, packTree, treeBytes } from "./tar-pack.ts";
 export { openTcp, readHeader } from "./tcp.ts";
+export { Watchdog } from "./watchdog.ts";

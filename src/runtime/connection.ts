@@ -1,5 +1,4 @@
-import { heartbeat } from "../boundary/index.ts";
-import { AsyncQueue } from "../common/async.ts";
+import { heartbeat, Outbox, Watchdog } from "../boundary/index.ts";
 import type { RuntimeFrame } from "./status-frames.ts";
 
 export interface ConnectionOptions {
@@ -9,72 +8,44 @@ export interface ConnectionOptions {
   readonly lost: (why: string) => void;
 }
 
-/** Frames that may wait for a supervisor that does not read: minutes of heartbeats. */
-const maxWaiting = 256;
-
 /** One Session call of an accepted supervisor: what it is told, and whether it is still there. */
 export class Connection {
   readonly id: number;
-  readonly #queue = new AsyncQueue<RuntimeFrame>();
-  readonly #options: ConnectionOptions;
+  readonly #out: Outbox<RuntimeFrame>;
   readonly #beat: NodeJS.Timeout;
-  #silence: NodeJS.Timeout | undefined;
-  #expired: NodeJS.Immediate | undefined;
+  readonly #silence: Watchdog;
   #sequence = 0n;
-  #waiting = 0;
 
   constructor(id: number, options: ConnectionOptions) {
     this.id = id;
-    this.#options = options;
+    this.#out = new Outbox((why) => options.lost(`it ${why}`));
     this.#beat = setInterval(() => {
       this.#sequence += 1n;
       this.send({ payload: { case: "heartbeat", value: { sequence: this.#sequence } } });
       options.beaten();
     }, heartbeat.intervalMs);
-    this.heard();
+    const { lostAfterMs } = heartbeat;
+    this.#silence = new Watchdog(lostAfterMs, () => options.lost(`it was silent for ${lostAfterMs} ms`));
   }
 
   /** What is sent, in order; ends when the connection is over. One consumer. */
   get frames(): AsyncIterable<RuntimeFrame> {
-    return this.#taken();
+    return this.#out;
   }
 
   send(frame: RuntimeFrame): void {
-    if (this.#queue.ended) return;
-    if (this.#waiting >= maxWaiting) {
-      this.#options.lost(`it took none of ${maxWaiting} frames`);
-      return;
-    }
-    this.#waiting += 1;
-    this.#queue.offer(frame);
+    this.#out.offer(frame);
   }
 
   /** Something arrived; the supervisor is alive. */
   heard(): void {
-    if (this.#queue.ended) return;
-    this.#forgetSilence();
-    this.#silence = setTimeout(() => {
-      // After this process stood still its timers come before what meanwhile arrived: that is read first.
-      this.#expired = setImmediate(() => this.#options.lost(`it was silent for ${heartbeat.lostAfterMs} ms`));
-    }, heartbeat.lostAfterMs);
+    if (!this.#out.ended) this.#silence.touch();
   }
 
   /** What is queued is still sent. */
   close(): void {
     clearInterval(this.#beat);
-    this.#forgetSilence();
-    this.#queue.end();
-  }
-
-  #forgetSilence(): void {
-    clearTimeout(this.#silence);
-    clearImmediate(this.#expired);
-  }
-
-  async *#taken(): AsyncGenerator<RuntimeFrame, void, undefined> {
-    for await (const frame of this.#queue) {
-      this.#waiting -= 1;
-      yield frame;
-    }
+    this.#silence.clear();
+    this.#out.end();
   }
 }

@@ -1,15 +1,13 @@
 import { createSecureContext } from "node:tls";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import * as grpc from "@grpc/grpc-js";
-import { checkVersion, chunkBytes, heartbeat, localVersion } from "../boundary/index.ts";
+import { checkVersion, chunkBytes, heartbeat, localVersion, Outbox, Watchdog } from "../boundary/index.ts";
 import { failuresAfter, sleep } from "../common/async.ts";
 import { cut, longestText, longestWord } from "../common/cut.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { boundary, type Client, createChannel, grpcClient } from "../wire/index.ts";
 import { channelOptions } from "./_channel-options.ts";
-import { Outbox } from "./_outbox.ts";
-import { Watchdog } from "./_timers.ts";
 import type { SupervisorSettings } from "./settings.ts";
 import type { BoundaryLink, End, EndReason } from "./state.ts";
 import type { LaunchPayload } from "./workload.ts";

@@ -1,10 +1,10 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Duration } from "@bufbuild/protobuf/wkt";
+import { Watchdog } from "../boundary/index.ts";
 import { AsyncQueue, type BackoffOptions, backoffMs, failuresAfter, sleep } from "../common/async.ts";
 import { hasCode, OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import type { Client, openshell } from "../wire/index.ts";
-import { Watchdog } from "./_timers.ts";
 import type { End, GatewayLink } from "./state.ts";
 import type { SessionToken } from "./token.ts";
 

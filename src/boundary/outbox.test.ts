@@ -1,5 +1,5 @@
 import { expect, it, vi } from "vitest";
-import { Outbox } from "./_outbox.ts";
+import { Outbox } from "./outbox.ts";
 
 it("is full for a peer that takes nothing, and never for one that takes what there is", async () => {
   const full = vi.fn();

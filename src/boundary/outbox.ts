@@ -14,8 +14,12 @@ export class Outbox<T> implements AsyncIterable<T> {
     this.#onFull = onFull;
   }
 
+  get ended(): boolean {
+    return this.#queue.ended;
+  }
+
   offer(frame: T): void {
-    if (this.#queue.ended) return;
+    if (this.ended) return;
     if (this.#waiting >= maxWaiting) {
       this.#onFull(`took none of ${maxWaiting} frames`);
       return;
