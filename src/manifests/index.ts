@@ -29,7 +29,6 @@ export { affinityOf, foreignAffinity, mergeAffinity, peerTerm } from "./placemen
 export { manifestOf, podOwner, redacted, renderGeneration, sandboxOwner, unknownUntilCreated } from "./render.ts";
 export { type AgentSandboxApi, runMode, SandboxResource, type SandboxResourceProps } from "./sandbox-resource.ts";
 export { SupervisorSecret, type SupervisorSecretFiles, WorkloadSecret, type WorkloadSecretFiles } from "./secrets.ts";
-export { emptiedVariables } from "./security.ts";
 export { SupervisorPod, type SupervisorPodProps, supervisorPodSpec } from "./supervisor-pod.ts";
 export { mergeResources, type PodTemplate, workloadPodTemplate, workloadResources } from "./workload-pod.ts";
 export {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
+import { emptiedVariables } from "../common/emptied-variables.ts";
 import { generationId, pairWith } from "./_testing.ts";
 import { bootstrapGate, labels, paths } from "./names.ts";
-import { emptiedVariables } from "./security.ts";
 import { supervisorPodSpec } from "./supervisor-pod.ts";
 import { workloadPodTemplate, workloadResources } from "./workload-pod.ts";
 

@@ -1,4 +1,5 @@
 import type { k8s } from "cdk8s-plus-28";
+import { emptiedVariables } from "../common/emptied-variables.ts";
 
 /** Nothing more than Pod Security `restricted` allows, for both Pods and every container in them. */
 export function podSecurityContext(uid: number, gid: number): k8s.PodSecurityContext {
@@ -30,23 +31,7 @@ export function containerSecurityContext(
   };
 }
 
-/** Variables by which somebody could make our Node load their code, or write what it does where the agent reads. An image's own values are emptied by the Pod spec. */
-export const emptiedVariables = [
-  "NODE_OPTIONS",
-  "NODE_PATH",
-  "NODE_EXTRA_CA_CERTS",
-  "NODE_TLS_REJECT_UNAUTHORIZED",
-  "LD_PRELOAD",
-  "LD_LIBRARY_PATH",
-  "LD_AUDIT",
-  "OPENSSL_CONF",
-  "OPENSSL_MODULES",
-  "NODE_COMPILE_CACHE",
-  "NODE_V8_COVERAGE",
-  "NODE_DEBUG",
-  "NODE_DEBUG_NATIVE",
-] as const;
-
+/** An image's own values of them are emptied by the Pod spec. */
 export function emptiedEnvironment(): Record<string, string> {
   return Object.fromEntries(emptiedVariables.map((name) => [name, ""]));
 }

@@ -1,22 +1,10 @@
+import { emptiedVariables } from "../common/emptied-variables.ts";
+
 /**
- * Variables that the Pod spec empties so that an image cannot steer the runtime through them. An emptied variable cannot be told from
- * one the image never had, so agent processes get none of them; what a user sets at launch or exec still counts.
+ * An emptied variable cannot be told from one the image never had, so agent processes get none of them; what a user sets at launch or exec
+ * still counts.
  */
-const emptied = new Set([
-  "NODE_OPTIONS",
-  "NODE_PATH",
-  "NODE_EXTRA_CA_CERTS",
-  "NODE_TLS_REJECT_UNAUTHORIZED",
-  "LD_PRELOAD",
-  "LD_LIBRARY_PATH",
-  "LD_AUDIT",
-  "OPENSSL_CONF",
-  "OPENSSL_MODULES",
-  "NODE_COMPILE_CACHE",
-  "NODE_V8_COVERAGE",
-  "NODE_DEBUG",
-  "NODE_DEBUG_NATIVE",
-]);
+const emptied: ReadonlySet<string> = new Set(emptiedVariables);
 
 const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
