@@ -1,6 +1,7 @@
+import { getEventListeners } from "node:events";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { AsyncQueue, backoffMs, failuresAfter, retry, withDeadline } from "./async.ts";
+import { AsyncQueue, abortable, backoffMs, failuresAfter, retry, withDeadline } from "./async.ts";
 import { OpenShellError } from "./errors.ts";
 
 describe("backoff", () => {
@@ -13,6 +14,27 @@ describe("backoff", () => {
         expect(delay).toBeLessThanOrEqual(full);
       }),
     );
+  });
+});
+
+describe("abortable work", () => {
+  const never = new Promise<never>(() => {});
+
+  it("comes to what it comes to, and listens to the signal no longer", async () => {
+    const { signal } = new AbortController();
+    expect(await abortable(Promise.resolve(1), signal)).toBe(1);
+    await expect(abortable(Promise.reject(new Error("its own")), signal)).rejects.toThrow("its own");
+    expect(getEventListeners(signal, "abort")).toEqual([]);
+  });
+
+  it("ends with the signal's reason, when that aborts and when it had before, whatever becomes of it later", async () => {
+    const stop = new AbortController();
+    const { promise: late, reject } = Promise.withResolvers<never>();
+    const ended = [abortable(never, stop.signal), abortable(late, stop.signal)];
+    stop.abort(new Error("enough"));
+    for (const one of ended) await expect(one).rejects.toThrow("enough");
+    reject(new Error("too late"));
+    await expect(abortable(Promise.resolve(1), stop.signal)).rejects.toThrow("enough");
   });
 });
 

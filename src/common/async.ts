@@ -15,6 +15,22 @@ export function deadline(ms: number, parent?: AbortSignal): AbortSignal {
   return parent === undefined ? timeout : AbortSignal.any([timeout, parent]);
 }
 
+/**
+ * What `work` comes to, unless the signal aborts first: then it goes on, and nobody hears of it.
+ * @throws the signal's reason
+ */
+export async function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  const { promise: aborted, reject } = Promise.withResolvers<never>();
+  const abort = () => reject(signal.reason);
+  signal.addEventListener("abort", abort, { once: true });
+  if (signal.aborted) abort();
+  try {
+    return await Promise.race([aborted, work]);
+  } finally {
+    signal.removeEventListener("abort", abort);
+  }
+}
+
 /** Milliseconds of a clock that nobody sets, and a pause by it; another one is passed in by tests. */
 export interface Clock {
   now(): number;

@@ -1,3 +1,4 @@
+import { abortable } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import type { KubernetesSettings } from "../config/index.ts";
@@ -72,17 +73,14 @@ export async function requireRights(
 }
 
 /** Begins to follow a namespace. @throws unavailable when it cannot be listed before the signal aborts */
-export function listed(view: Pick<ClusterView, "follow">, name: string, signal: AbortSignal): Promise<void> {
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const end = () =>
-    reject(
-      new OpenShellError("unavailable", `the driver could not list namespace "${name}" in time`, {
-        retryAfterMs: 2_000,
-        cause: signal.reason,
-      }),
-    );
-  signal.addEventListener("abort", end, { once: true });
-  if (signal.aborted) end();
-  view.follow(name).then(resolve, reject);
-  return promise.finally(() => signal.removeEventListener("abort", end));
+export async function listed(view: Pick<ClusterView, "follow">, name: string, signal: AbortSignal): Promise<void> {
+  try {
+    await abortable(view.follow(name), signal);
+  } catch (error) {
+    if (!signal.aborted) throw error;
+    throw new OpenShellError("unavailable", `the driver could not list namespace "${name}" in time`, {
+      retryAfterMs: 2_000,
+      cause: signal.reason,
+    });
+  }
 }

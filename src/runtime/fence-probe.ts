@@ -1,6 +1,6 @@
 import { connect, isIP } from "node:net";
 import { networkInterfaces } from "node:os";
-import { sleep } from "../common/async.ts";
+import { abortable, sleep } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { closedForMs, type FenceState, observe, type ProbeRound, permits, probing, untoldOf } from "./fence.ts";
 
@@ -53,7 +53,10 @@ export async function* probeRounds(
 ): AsyncGenerator<ProbeRound> {
   while (!signal.aborted) {
     const startedAt = monotonicMs();
-    const answers = await untilAborted(Promise.all(targets.map((one) => connects(one, connectTimeoutMs))), signal);
+    const connecting = Promise.all(targets.map((one) => connects(one, connectTimeoutMs)));
+    const answers = await abortable(connecting, signal).catch((error: unknown) => {
+      if (!signal.aborted) throw error;
+    });
     if (answers === undefined) return;
     const endedAt = monotonicMs();
     const first = targets[answers.indexOf("open")];
@@ -76,7 +79,7 @@ export async function probeFence(
   targets: readonly Target[],
   tell: (state: FenceState) => void,
   signal: AbortSignal,
-  { closedSince, connects = tryTarget }: { closedSince?: number | undefined; connects?: Connects } = {},
+  { closedSince, ...how }: { closedSince?: number | undefined; connects?: Connects } = {},
 ): Promise<void> {
   const begin = monotonicMs();
   let state = probing(begin, closedSince);
@@ -84,22 +87,10 @@ export async function probeFence(
   // What stands by another's account is looked at as closely as what does not stand yet.
   const isYoung = () => monotonicMs() - begin < closedForMs;
   const intervalMs = () => (permits(state) && !isYoung() ? intervals.closed : intervals.open);
-  for await (const round of probeRounds(targets, intervalMs, signal, { connects })) {
+  for await (const round of probeRounds(targets, intervalMs, signal, how)) {
     const next = observe(state, round);
     if (next.kind !== state.kind || untoldOf(next) !== untoldOf(state)) tell(next);
     state = next;
-  }
-}
-
-async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
-  const aborted = Promise.withResolvers<undefined>();
-  const abort = () => aborted.resolve(undefined);
-  signal.addEventListener("abort", abort, { once: true });
-  if (signal.aborted) abort();
-  try {
-    return await Promise.race([aborted.promise, work]);
-  } finally {
-    signal.removeEventListener("abort", abort);
   }
 }
 

@@ -3,6 +3,7 @@ import { rm, statfs } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { type ByteChannel, bytesFields, cut, encodeBytesFrame, extractTree, packTree } from "../boundary/index.ts";
+import { abortable } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { decodeFrames, encodeFrame } from "../common/frames.ts";
 import type { Logger } from "../common/log.ts";
@@ -103,16 +104,9 @@ async function* until<T>(signal: AbortSignal, source: AsyncIterable<T>): AsyncGe
   const items = source[Symbol.asyncIterator]();
   for (;;) {
     signal.throwIfAborted();
-    const { promise: aborted, reject } = Promise.withResolvers<never>();
-    const abort = () => reject(signal.reason);
-    signal.addEventListener("abort", abort, { once: true });
-    try {
-      const next = await Promise.race([items.next(), aborted]);
-      if (next.done === true) return;
-      yield next.value;
-    } finally {
-      signal.removeEventListener("abort", abort);
-    }
+    const next = await abortable(items.next(), signal);
+    if (next.done === true) return;
+    yield next.value;
   }
 }
 

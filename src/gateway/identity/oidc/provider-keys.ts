@@ -1,6 +1,6 @@
 import { createLocalJWKSet, errors, type FlattenedJWSInput, type JSONWebKeySet, type JWSHeaderParameters } from "jose";
 import { z } from "zod";
-import { backoffMs, deadline, sleep } from "../../../common/async.ts";
+import { abortable, backoffMs, deadline, sleep } from "../../../common/async.ts";
 import { OpenShellError } from "../../../common/errors.ts";
 import { requestJson } from "../../../common/https-json.ts";
 import type { Logger } from "../../../common/log.ts";
@@ -92,14 +92,11 @@ export class ProviderKeys {
   /** Waits for a fetch, no longer than a caller has patience for. */
   async #refreshed(signal: AbortSignal | undefined): Promise<void> {
     const end = deadline(this.#options.patienceMs ?? 5_000, signal);
-    const { promise: ended, resolve } = Promise.withResolvers<"late">();
-    const late = () => resolve("late");
-    end.addEventListener("abort", late, { once: true });
-    if (end.aborted) late();
     try {
-      if ((await Promise.race([this.#refresh(), ended])) !== "late") return;
-    } finally {
-      end.removeEventListener("abort", late);
+      await abortable(this.#refresh(), end);
+      return;
+    } catch (error) {
+      if (!end.aborted) throw error;
     }
     if (signal?.aborted) throw new OpenShellError("cancelled", "the call ended while its bearer token was checked");
     throw this.#unavailable(`${this.#options.issuer} takes long to say which keys it signs with`);
