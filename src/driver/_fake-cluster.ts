@@ -18,6 +18,7 @@ import type {
   WriteOptions,
 } from "../kube/index.ts";
 import { annotations } from "../manifests/index.ts";
+import { suspendedAt } from "./_testing.ts";
 
 type Verb = "list" | "watch" | "get" | "create" | "patch" | "delete";
 export interface AskedRight {
@@ -289,15 +290,8 @@ export class FakeCluster implements KubeClient {
       }
       const isSaid = resource.status?.conditions?.[0]?.observedGeneration === resource.metadata.generation;
       if (!runs && !isSaid) {
-        const condition = {
-          type: "Suspended",
-          status: "True",
-          reason: "PodTerminated",
-          message: "",
-          lastTransitionTime: "",
-          observedGeneration: resource.metadata.generation ?? 0,
-        };
-        this.#put("sandboxes", { ...resource, status: { conditions: [condition] } } as Live<AgentSandbox>);
+        const status = suspendedAt(resource.metadata.generation ?? 0);
+        this.#put("sandboxes", { ...resource, status } as Live<AgentSandbox>);
         return true;
       }
     }

@@ -88,6 +88,19 @@ export function testRecord(
   };
 }
 
+/** What the Agent Sandbox controller says of a CR that it has suspended, as of a generation of the CR. */
+export function suspendedAt(observedGeneration: number) {
+  const condition = {
+    type: "Suspended",
+    status: "True",
+    reason: "PodTerminated",
+    message: "",
+    lastTransitionTime: "",
+    observedGeneration,
+  } as const;
+  return { conditions: [condition] };
+}
+
 export function testResource(
   record: GenerationRecord,
   running: boolean,

@@ -5,6 +5,7 @@ import { annotations, labels } from "../manifests/index.ts";
 import {
   calmCluster,
   runningStatus,
+  suspendedAt,
   testGatewayId,
   testNow,
   testObserved,
@@ -24,18 +25,7 @@ import type { Failure, GenerationRecord } from "./record.ts";
 
 const required = testSettings({}, { pod_anti_affinity: "required" });
 const scheduled = { phase: "Pending", conditions: [{ type: "PodScheduled", status: "True" }] };
-const suspended = {
-  conditions: [
-    {
-      type: "Suspended",
-      status: "True",
-      reason: "PodTerminated",
-      message: "",
-      lastTransitionTime: "",
-      observedGeneration: 1,
-    },
-  ],
-};
+const suspended = suspendedAt(1);
 
 function planOf(
   observed: Observed,
@@ -677,7 +667,7 @@ describe("start", () => {
   });
 
   test("waits until the controller has seen this suspension", () => {
-    const stale = { conditions: [{ ...suspended.conditions[0], observedGeneration: 0 } as never] };
+    const stale = suspendedAt(0);
     expect(planOf(idle({ resource: testResource(ended, false, stale) }), { request }).actions).toEqual([]);
   });
 

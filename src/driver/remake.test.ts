@@ -3,6 +3,7 @@ import type { Live, Pod } from "../kube/index.ts";
 import { annotations } from "../manifests/index.ts";
 import {
   runningStatus,
+  suspendedAt,
   testGatewayId,
   testNow,
   testObserved,
@@ -166,18 +167,6 @@ describe("a supervisor that is made anew", () => {
 describe("a pair that is made anew", () => {
   const of = testRecord({ ...record, supervisorUid: undefined }, settings);
   const again: GenerationRecord = { ...of, generation: { ...of.generation, session: 2 } };
-  const suspendedAt = (observedGeneration: number) => ({
-    conditions: [
-      {
-        type: "Suspended",
-        status: "True",
-        reason: "PodTerminated",
-        message: "",
-        lastTransitionTime: "",
-        observedGeneration,
-      } as const,
-    ],
-  });
   const idle = (change: Partial<Observed> = {}) =>
     testObserved(again, { resource: testResource(again, false, suspendedAt(1)), ...change });
   const own = [testPod("supervisor", again, { uid: "s2" })];
