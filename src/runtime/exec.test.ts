@@ -3,9 +3,11 @@ import { once } from "node:events";
 import { mkdirSync } from "node:fs";
 import { createServer } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { type ExecInputEvent, openTcp, runExec, services } from "../boundary/index.ts";
+import { channelPair, type ExecInputEvent, openTcp, runExec, services } from "../boundary/index.ts";
 import { AsyncQueue } from "../common/async.ts";
 import { isRoot, RuntimeProcess, type TestSupervisor, typed } from "./_harness.ts";
+import type { Descriptor } from "./descriptor.ts";
+import { serveExec } from "./exec.ts";
 
 let runtime: RuntimeProcess;
 let supervisor: TestSupervisor;
@@ -26,6 +28,33 @@ beforeAll(async () => {
 afterAll(async () => {
   await supervisor?.[Symbol.asyncDispose]();
   await runtime?.[Symbol.asyncDispose]();
+});
+
+it("a terminal is typed into once its program runs: before, a Ctrl-C would be for nobody", async () => {
+  const { promise: started, resolve: begin } = Promise.withResolvers<undefined>();
+  const { promise: resized, resolve: resize } = Promise.withResolvers<void>();
+  const { promise: exited, resolve: exit } = Promise.withResolvers<number>();
+  const keys: number[] = [];
+  const write = async (bytes: Uint8Array) => {
+    keys.push(...bytes);
+    exit(128 + 2);
+  };
+  const terminal = { write, resize, read: async function* () {}, finish() {}, close() {} } as unknown as Descriptor;
+  const child = { pid: 2, started, stdin: terminal, stdout: terminal, stderr: undefined, exited };
+  const processes = { spawn: () => child, signalSession: () => true, tryList: () => [] };
+  const [client, served] = channelPair();
+  const { signal } = new AbortController();
+  const serving = serveExec(served, { processes, signal, permit() {}, isFrozen: () => false, environment: {} });
+  const input = new AsyncQueue<ExecInputEvent>();
+  input.offer({ kind: "stdin", data: new Uint8Array([3]) });
+  input.offer({ kind: "resize", columns: 132, rows: 50 });
+  const ending = runExec(client, { command: ["true"], tty: true, noLoginShell: true }, input).next();
+  await resized;
+  expect(keys).toEqual([]);
+  begin(undefined);
+  expect((await ending).value).toEqual({ kind: "exit", code: 130 });
+  expect(keys).toEqual([3]);
+  await serving;
 });
 
 describe("an exec", () => {

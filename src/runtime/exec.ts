@@ -168,6 +168,8 @@ async function feed(child: Child, tty: boolean, inputs: AsyncIterable<boundary.E
 async function write(child: Child, tty: boolean, input: AsyncIterable<Uint8Array>): Promise<void> {
   let last = newline;
   try {
+    // Before, a terminal has no session yet: its Ctrl-C would be for nobody.
+    await child.started;
     for await (const bytes of input) {
       if (bytes === endOfInput) await endInput(child, tty, last);
       // A program that does not read its input any more is not an error; what follows is dropped.
