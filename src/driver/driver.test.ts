@@ -592,6 +592,25 @@ describe("an operator who allows less than when a sandbox was made", () => {
   });
 });
 
+test("supervisors have the user of today's sandbox_uid from the next start on, and the agent keeps its own", async () => {
+  const cluster = new FakeCluster();
+  const uids = () =>
+    Object.fromEntries(
+      cluster
+        .all<Pod>("pods")
+        .map(({ metadata, spec }) => [metadata.labels?.[labels.boundaryRole], spec?.securityContext?.runAsUser]),
+    );
+  const first = await driverOn(cluster);
+  await during(cluster, first.driver, first.client.createSandbox({ sandbox: asked }));
+  await first.driver.stop();
+
+  const next = await driverOn(cluster, testSettings({ sandbox_uid: 20_000 }));
+  expect(uids()).toEqual({ supervisor: 10_002, workload: 10_001 });
+  await during(cluster, next.driver, next.client.stopSandbox({ sandboxId: testSandboxId }));
+  await during(cluster, next.driver, next.client.startSandbox({ sandboxId: testSandboxId }));
+  expect(uids()).toEqual({ supervisor: 20_001, workload: 10_001 });
+});
+
 describe("callers that overlap", () => {
   test("ten starts are one generation", async () => {
     const cluster = new FakeCluster();

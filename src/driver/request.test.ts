@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { OpenShellError } from "../common/errors.ts";
 import { compute } from "../wire/index.ts";
 import { testSandboxId, testSettings } from "./_testing.ts";
-import { checkStillAllowed, sandboxSpecOf } from "./request.ts";
+import { checkStillAllowed, sandboxSpecOf, withSupervisorUid } from "./request.ts";
 
 type Init = MessageInitShape<typeof compute.DriverSandboxSchema>;
 type SpecInit = MessageInitShape<typeof compute.DriverSandboxSpecSchema>;
@@ -383,6 +383,26 @@ describe("the user", () => {
     expect(sandboxSpecOf(sandbox(spec), settings, facts).supervisorUid).toBe(expected);
     const same = { policy: { process: { runAsUser: String(expected) } } };
     expect(fields(() => sandboxSpecOf(sandbox(same), settings, facts))).toEqual(["policy.process.run_as_user"]);
+  });
+
+  test("of the supervisor is today's at each start; who had that number before keeps what there was", () => {
+    const made = sandboxSpecOf(sandbox({ policy: { process: { runAsUser: "5001" } } }), testSettings());
+    const facts = {};
+    expect(withSupervisorUid(made, testSettings({ sandbox_uid: 7000 }), facts)).toEqual({
+      ...made,
+      supervisorUid: 7001,
+    });
+    expect(withSupervisorUid(made, testSettings({ sandbox_uid: 5000 }), facts)).toEqual(made);
+  });
+
+  test("that is refused is named where it was asked for", () => {
+    const identity = { workloadIdentity: { user: "0", group: "0" } };
+    expect(fields(() => sandboxSpecOf(sandbox(identity), testSettings()))).toEqual([
+      "workload_identity.user",
+      "workload_identity.group",
+    ]);
+    const overruled = { ...identity, policy: { process: { runAsUser: "0", runAsGroup: "7" } } };
+    expect(fields(() => sandboxSpecOf(sandbox(overruled), testSettings()))).toEqual(["policy.process.run_as_user"]);
   });
 
   test("is never root", () => {

@@ -269,10 +269,7 @@ function allowedKeys(
   }
 }
 
-/**
- * Numeric user of the policy, else of the workload identity, else the operator's, else the namespace's range, else 10001. The supervisor has one
- * beside the operator's, which no caller can have.
- */
+/** Numeric user of the policy, else of the workload identity, else the operator's. */
 function identityOf(
   spec: compute.DriverSandboxSpec | undefined,
   settings: KubernetesSettings,
@@ -280,26 +277,48 @@ function identityOf(
   problems: Problems,
 ): { readonly uid: number; readonly gid: number; readonly supervisorUid: number } {
   const { process } = spec?.policy ?? {};
-  const operators = settings.sandbox_uid ?? namespace.firstUid ?? defaultUid;
-  const supervisorUid = operators < greatestId ? operators + 1 : operators - 1;
-  const uid = numeric(process?.runAsUser) ?? numeric(spec?.workloadIdentity?.user) ?? operators;
-  const gid = numeric(process?.runAsGroup) ?? numeric(spec?.workloadIdentity?.group) ?? settings.sandbox_gid ?? uid;
-  for (const [field, id] of [
-    ["run_as_user", uid],
-    ["run_as_group", gid],
+  const identity = spec?.workloadIdentity;
+  const supervisorUid = supervisorUidOf(settings, namespace);
+  const user = asked(process?.runAsUser, "policy.process.run_as_user", identity?.user, "workload_identity.user");
+  const group = asked(process?.runAsGroup, "policy.process.run_as_group", identity?.group, "workload_identity.group");
+  const uid = user.id ?? operatorsUid(settings, namespace);
+  const gid = group.id ?? settings.sandbox_gid ?? uid;
+  for (const [{ field }, id] of [
+    [user, uid],
+    [group, gid],
   ] as const) {
-    problems.check(
-      id >= 1 && id <= greatestId,
-      `policy.process.${field}`,
-      `${id} is not between 1 and ${greatestId}; root is refused`,
-    );
+    problems.check(id >= 1 && id <= greatestId, field, `${id} is not between 1 and ${greatestId}; root is refused`);
   }
-  problems.check(
-    uid !== supervisorUid,
-    "policy.process.run_as_user",
-    `${uid} is the user of this gateway's supervisors; give another`,
-  );
+  problems.check(uid !== supervisorUid, user.field, `${uid} is the user of this gateway's supervisors; give another`);
   return { uid, gid, supervisorUid };
+}
+
+/** With the user that its supervisors have from its next start on; one that has that number itself was made before it was theirs, and keeps it. */
+export function withSupervisorUid(
+  sandbox: SandboxSpec,
+  settings: KubernetesSettings,
+  namespace: NamespaceFacts,
+): SandboxSpec {
+  const supervisorUid = supervisorUidOf(settings, namespace);
+  return sandbox.uid === supervisorUid ? sandbox : { ...sandbox, supervisorUid };
+}
+
+/** The user of supervisors: beside the operator's, and none that a caller can have. */
+function supervisorUidOf(settings: KubernetesSettings, namespace: NamespaceFacts): number {
+  const uid = operatorsUid(settings, namespace);
+  return uid < greatestId ? uid + 1 : uid - 1;
+}
+
+/** Of whoever asks for no other: the operator's, else the first of the namespace's range, else 10001. */
+function operatorsUid(settings: KubernetesSettings, namespace: NamespaceFacts): number {
+  return settings.sandbox_uid ?? namespace.firstUid ?? defaultUid;
+}
+
+/** The policy's number, else the identity's, and where it was said. */
+function asked(policys: string | undefined, field: string, identitys: string | undefined, otherField: string) {
+  const other = numeric(identitys);
+  const id = numeric(policys) ?? other;
+  return { id, field: id !== undefined && numeric(policys) === undefined ? otherField : field };
 }
 
 function numeric(text: string | undefined): number | undefined {

@@ -10,7 +10,7 @@ import { masterKidOf } from "./identity.ts";
 import { isEnding, isGoing, isReleased, isTerminal, type Observed, sandboxIdOf } from "./observed.ts";
 import { reasonClass } from "./reasons.ts";
 import { type GenerationRecord, generationIdFor, requireRoom } from "./record.ts";
-import { checkStillAllowed, sandboxSpecOf } from "./request.ts";
+import { checkStillAllowed, sandboxSpecOf, withSupervisorUid } from "./request.ts";
 import { conditionsOf } from "./status.ts";
 import type { DriverOptions, Running } from "./types.ts";
 
@@ -182,7 +182,7 @@ export function computeDriver({
 
     async startSandbox(request) {
       requireLead();
-      const { reconciler } = running();
+      const { reconciler, workspaces } = running();
       const { known, ...observed } = require(request);
       // One that is said to have failed is over, though its record may say so only in a moment.
       const isOver = conditionsOf(observed).some(({ reason }) => reasonClass(reason) === "failed");
@@ -195,8 +195,9 @@ export function computeDriver({
       const generationId = id === known.generation.id ? generationIdFor(known.sandbox.id, "") : id;
       checkStillAllowed(known.sandbox, options.settings);
       checkClasses(known.sandbox, options, running());
+      const sandbox = withSupervisorUid(known.sandbox, settings, workspaces.factsOf(known.sandbox.workspace));
       const started = await reconciler.startGeneration(
-        newRecord(known.sandbox, known.settings.namespace, {
+        newRecord(sandbox, known.settings.namespace, {
           id: generationId,
           session: known.generation.session + 1,
           seeded: known.seeded,
