@@ -106,6 +106,29 @@ int main(void) {
   pthread_exit(NULL);
 }`;
 
+describe("programs that ask to end with their parent", () => {
+  it("go on for as long as the runtime does", async () => {
+    await using runtime = await RuntimeProcess.start();
+    await using supervisor = await runtime.supervisor();
+    await supervisor.connect();
+    const program = `${runtime.directory}/bound`;
+    execFileSync("cc", ["-x", "c", "-o", program, "-"], { input: bound });
+    const all = Array.from({ length: 40 }, () => supervisor.exec([program], { noLoginShell: true }));
+    expect(await Promise.all(all)).toEqual(all.map(() => ({ stdout: "alive\n", stderr: "", code: 0 })));
+  });
+});
+
+const bound = `
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+int main(void) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  usleep(200000);
+  puts("alive");
+}`;
+
 describe("a program that its disk gives slowly", () => {
   let runtime: RuntimeProcess;
   let supervisor: TestSupervisor;

@@ -126,9 +126,19 @@ struct launch {
   int report_fd; /* our end of the child's */
   pid_t pid;     /* -1: there is no child */
   int error, stage;
-  sem_t cloned;
   napi_threadsafe_function done;
 };
+
+/* A thread that begins children, one after the other. It never ends: to the kernel it is their parent, whose end a program may ask to share
+   (PR_SET_PDEATHSIG, as `bwrap --die-with-parent` does). */
+struct launcher {
+  sem_t wanted, cloned;
+  struct launch *launch;
+  struct launcher *next;
+};
+
+static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct launcher *idle;
 
 /* It only makes system calls. */
 enum { CHILD_STACK = 32 * 1024 };
@@ -137,8 +147,8 @@ enum { CHILD_STACK = 32 * 1024 };
    page may come from a busy disk, and since the agent has our user and may stop the child at any instruction. Until the child has its own
    memory it writes this thread's stack and errno, and reads the plan; so this thread only waits until then. All signals are blocked here,
    and so in the child: none of our handlers runs in it. */
-static void *run_launch(void *data) {
-  struct launch *launch = data;
+static void run_launch(struct launcher *self) {
+  struct launch *launch = self->launch;
   _Alignas(16) char stack[CHILD_STACK];
   int message[2];
   ssize_t count;
@@ -147,8 +157,9 @@ static void *run_launch(void *data) {
   if (pid < 0) launch->error = -errno;
   /* Before the next child can begin, which would hold a copy. */
   close(launch->plan.report_fd);
-  sem_post(&launch->cloned);
-  if (pid < 0) return NULL;
+  sem_post(&self->cloned);
+  /* Who asked has it back then. */
+  if (pid < 0) return;
   /* By its pipe the child says that it failed; closing it, that it has left our memory, by exec or by its end. */
   while ((count = read(launch->report_fd, message, sizeof message)) > 0 || (count < 0 && errno == EINTR)) {
     if (count != (ssize_t)sizeof message) continue;
@@ -161,7 +172,49 @@ static void *run_launch(void *data) {
   napi_threadsafe_function done = launch->done;
   if (napi_call_threadsafe_function(done, launch, napi_tsfn_blocking) != napi_closing)
     napi_release_threadsafe_function(done, napi_tsfn_release);
+}
+
+static void *run_launcher(void *data) {
+  struct launcher *self = data;
+  for (;;) {
+    while (sem_wait(&self->wanted) < 0) continue;
+    run_launch(self);
+    pthread_mutex_lock(&idle_lock);
+    self->next = idle;
+    idle = self;
+    pthread_mutex_unlock(&idle_lock);
+  }
   return NULL;
+}
+
+/* 0 or an errno. */
+static int new_launcher(struct launcher **taken) {
+  pthread_t thread;
+  sigset_t all, before;
+  struct launcher *made = calloc(1, sizeof *made);
+  if (made == NULL) return ENOMEM;
+  sem_init(&made->wanted, 0, 0);
+  sem_init(&made->cloned, 0, 0);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int failed = pthread_create(&thread, NULL, run_launcher, made);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (failed != 0) {
+    free(made);
+    return failed;
+  }
+  pthread_detach(thread);
+  *taken = made;
+  return 0;
+}
+
+/* One that has nothing to do, else a new one. 0 or an errno. */
+static int take_launcher(struct launcher **taken) {
+  pthread_mutex_lock(&idle_lock);
+  *taken = idle;
+  if (idle != NULL) idle = idle->next;
+  pthread_mutex_unlock(&idle_lock);
+  return *taken != NULL ? 0 : new_launcher(taken);
 }
 
 /* On the event loop: done(error, stage). */
@@ -286,26 +339,21 @@ static int open_stdio(struct ends *ends, int mode, int columns, int rows) {
 /* 0 when there is a child, of which `done` will be told; otherwise -errno. */
 static int64_t begin(struct launch *launch, struct ends *ends, int mode, int columns, int rows) {
   struct plan *plan = &launch->plan;
-  pthread_t thread;
-  sigset_t all, before;
+  struct launcher *launcher;
   if (open_stdio(ends, mode, columns, rows) < 0) return -errno;
   if (one_pipe(&launch->report_fd, &plan->report_fd) < 0) return -errno;
   plan->terminal = mode == STDIO_TERMINAL;
   plan->stdin_fd = ends->child_in;
   plan->stdout_fd = plan->terminal ? ends->child_in : ends->child_out;
   plan->stderr_fd = plan->terminal ? ends->child_in : ends->child_err;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int failed = pthread_create(&thread, NULL, run_launch, launch);
-  if (failed == 0) {
-    while (sem_wait(&launch->cloned) < 0) continue;
-    if (launch->pid < 0) pthread_join(thread, NULL);
-    else pthread_detach(thread);
-  } else {
+  int failed = take_launcher(&launcher);
+  if (failed != 0) {
     close(plan->report_fd);
+    return -failed;
   }
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  if (failed != 0) return -failed;
+  launcher->launch = launch;
+  sem_post(&launcher->wanted);
+  while (sem_wait(&launcher->cloned) < 0) continue;
   return launch->pid < 0 ? launch->error : 0;
 }
 
@@ -317,7 +365,6 @@ static void free_launch(napi_env env, void *data, void *hint) {
   /* This program ends, and a child that has none yet still reads the plan. */
   if (launch->pid > 0 && launch->report_fd >= 0) return;
   shut(&launch->report_fd);
-  sem_destroy(&launch->cloned);
   free((char *)launch->plan.file);
   free((char *)launch->plan.cwd);
   free_texts((char **)launch->plan.argv);
@@ -331,7 +378,6 @@ static struct launch *new_launch(napi_env env, const napi_value *argument) {
   struct launch *launch = calloc(1, sizeof *launch);
   if (launch == NULL) return NULL;
   launch->pid = launch->report_fd = -1;
-  sem_init(&launch->cloned, 0, 0);
   launch->plan.file = text(env, argument[0]);
   launch->plan.argv = texts(env, argument[1]);
   launch->plan.envp = texts(env, argument[2]);
