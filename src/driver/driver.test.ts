@@ -297,7 +297,10 @@ describe("refusals", () => {
     const { client, driver } = await driverOn(cluster);
     refuse("pods", 'pods is forbidden: User "system:serviceaccount:a:b" cannot create resource "pods"')(cluster);
     const creating = during(cluster, driver, client.createSandbox({ sandbox: asked }), 15_000);
-    await expect(creating).rejects.toMatchObject({ details: { reason: "PermissionDenied" } });
+    await expect(creating).rejects.toMatchObject({
+      code: "failed-precondition",
+      details: { reason: "PermissionDenied" },
+    });
   }, 20_000);
 
   test("of a Sandbox that was never made nothing is remembered", async () => {

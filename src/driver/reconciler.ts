@@ -369,7 +369,6 @@ export class Reconciler {
 const codes: Partial<Record<Reason, ErrorCode>> = {
   QuotaExceeded: "resource-exhausted",
   LimitRangeRefused: "failed-precondition",
-  PermissionDenied: "internal",
   NameTaken: "already-exists",
   InvalidPod: "invalid-argument",
 };

@@ -72,3 +72,29 @@ test.each(["while it is asked for", "in the pause after it"])(
     await deleted.promise;
   },
 );
+
+test("a driver that is not let into its own cluster is asked again: no caller's credential went with the call", async () => {
+  let lifecycle = created();
+  const record = () => ({ id: "one", lifecycle, object: {} }) as SandboxRecord;
+  const sandboxes = {
+    byId: record,
+    beingCreated: () => ({ [Symbol.dispose]: () => {} }),
+    change: (_: string, change: (before: typeof lifecycle) => typeof lifecycle) => {
+      lifecycle = change(lifecycle);
+    },
+  } as unknown as Sandboxes;
+  let asked = 0;
+  const driver = {
+    ensureWorkspace: async () => {
+      asked += 1;
+      if (asked === 1) throw new OpenShellError("unauthenticated", "Unauthorized");
+    },
+    createSandbox: async () => ({ runtimeIdentity: "pair" }),
+  } as unknown as Client<typeof compute.ComputeDriver>;
+  const { signal } = new AbortController();
+  const backoff = { initialMs: 1 };
+  const convergence = new Convergence({ sandboxes, driver, log: pino({ level: "silent" }), signal, backoff });
+  convergence.kick(record());
+  await convergence.outcome("one");
+  await expect.poll(() => lifecycle).toEqual(afterAction(created(), "create", "pair"));
+});

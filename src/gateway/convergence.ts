@@ -19,7 +19,6 @@ const definitive: ReadonlySet<ErrorCode> = new Set([
   "resource-exhausted",
   "out-of-range",
   "unimplemented",
-  "unauthenticated",
 ]);
 
 /** Whether asking the driver again would only get the same answer. */

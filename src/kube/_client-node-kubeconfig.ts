@@ -86,7 +86,7 @@ async function use({ config, proxyUrl }: Loaded): Promise<Found> {
     await config.applyToHTTPSOptions(options);
   } catch (cause) {
     const user = config.getCurrentUser()?.name ?? "(none)";
-    throw new OpenShellError("unauthenticated", `cannot use the credentials of kubeconfig user "${user}"`, { cause });
+    throw new OpenShellError("unavailable", `cannot use the credentials of kubeconfig user "${user}"`, { cause });
   }
   const headers: Record<string, string> = {};
   for (const [name, value] of Object.entries(options.headers ?? {})) headers[name.toLowerCase()] = String(value);

@@ -198,6 +198,9 @@ describe("access by a kubeconfig", () => {
 
   test("says whose credentials cannot be had", async () => {
     const exec = { apiVersion: "client.authentication.k8s.io/v1", command: "/absent/plugin", interactiveMode: "Never" };
-    await expect(accessWith(kubeconfig({ exec }))).rejects.toThrow('cannot use the credentials of kubeconfig user "u"');
+    await expect(accessWith(kubeconfig({ exec }))).rejects.toMatchObject({
+      code: "unavailable",
+      message: 'cannot use the credentials of kubeconfig user "u"',
+    });
   });
 });

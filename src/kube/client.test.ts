@@ -181,7 +181,7 @@ describe("an error", () => {
 
   test.each([
     [403, "Forbidden", 'pods "a" is forbidden: exceeded quota: q', "resource-exhausted"],
-    [403, "Forbidden", 'pods is forbidden: User "x" cannot list', "permission-denied"],
+    [403, "Forbidden", 'pods is forbidden: User "x" cannot list', "failed-precondition"],
     [404, "NotFound", 'pods "a" not found', "not-found"],
     [409, "AlreadyExists", 'pods "a" already exists', "already-exists"],
     [409, "Conflict", "the object has been modified", "aborted"],
@@ -191,6 +191,17 @@ describe("an error", () => {
   ])("for %i %s (%s) has the code %s", async (httpCode, reason, message, code) => {
     await using c = await connect([refuse(httpCode, reason, message)]);
     await expect(c.client.get(pods, "default", "a")).rejects.toMatchObject({ code, details: { reason } });
+  });
+
+  test("for credentials that are refused again is not whoever asked us", async () => {
+    await using c = await connect(refuse(401, "Unauthorized", "Unauthorized"));
+    await expect(c.client.create(pods, "default", { metadata: { name: "a" } })).rejects.toMatchObject({
+      code: "unavailable",
+      message:
+        "cannot create pods default/a: the API server does not accept this process's own credentials (Unauthorized)",
+      details: { reason: "Unauthorized" },
+    });
+    expect(c.server.requests).toHaveLength(2);
   });
 
   test("from something that is no API server shows what it said", async () => {

@@ -37,14 +37,17 @@ export const mayPass = (error: unknown): boolean =>
   ["unavailable", "deadline-exceeded"].includes(OpenShellError.from(error).code);
 
 /**
- * The error of a refused call.
+ * The error of a refused call. It is never `unauthenticated` or `permission-denied`: what is refused are this process's own credentials and
+ * rights, and whoever asked something of this process would take those for his own.
  *
  * @param call what was tried, as in "create pods default/web"
  * @param body what the server answered: a Status, or anything else
  */
 export function errorFromAnswer(call: string, httpCode: number, body: unknown, retryAfter?: string): OpenShellError {
   const status = readStatus(httpCode, body, retryAfter);
-  return new OpenShellError(codeOf(status), `cannot ${call}: ${status.message}`, {
+  const own = "the API server does not accept this process's own credentials";
+  const why = httpCode === 401 ? `${own} (${status.message})` : status.message;
+  return new OpenShellError(codeOf(status), `cannot ${call}: ${why}`, {
     cause: status,
     ...(status.reason === "" ? {} : { reason: status.reason }),
     ...(status.retryAfterSeconds === undefined ? {} : { retryAfterMs: status.retryAfterSeconds * 1000 }),
@@ -89,9 +92,10 @@ function codeOf({ httpCode, reason, message }: KubeStatus): ErrorCode {
     case 422:
       return "invalid-argument";
     case 401:
-      return "unauthenticated";
+      // It may have just begun, or the token was renewed a moment ago.
+      return "unavailable";
     case 403:
-      return /exceeded quota|failed quota/.test(message) ? "resource-exhausted" : "permission-denied";
+      return /exceeded quota|failed quota/.test(message) ? "resource-exhausted" : "failed-precondition";
     case 404:
       return "not-found";
     case 405:

@@ -137,7 +137,7 @@ describe("an informer", () => {
     await using w = await watchPods([refuse(403, "Forbidden", "no"), podList("10"), linesThenSilence()]);
     expect(w.informer.hasSynced).toBe(false);
     await w.informer.synced;
-    expect(w.errors).toMatchObject([{ code: "permission-denied" }]);
+    expect(w.errors).toMatchObject([{ code: "failed-precondition" }]);
   });
 
   test("goes on when a listener throws or rejects", async () => {
