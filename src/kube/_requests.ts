@@ -91,7 +91,7 @@ export class Requests {
       answer = await this.#exchange({ ...call, options: { signal } });
       clearTimeout(timer);
       timer = setTimeout(() => silent.abort(), seconds * 1000 + this.#options.overdueMs);
-      yield* readLines(answer);
+      yield* readLines(answer, call.text);
     } catch (error) {
       if (error instanceof OpenShellError && !silent.signal.aborted) throw error;
       if (outer?.aborted) throw cancelled(call.text, error);

@@ -107,14 +107,24 @@ export async function readText(answer: IncomingMessage, limit = maxBodyBytes): P
   return Buffer.concat(chunks).toString("utf8");
 }
 
-/** The body as lines without their ends. A last line without an end is an error: the stream was cut. */
-export async function* readLines(answer: IncomingMessage, limit = maxLineLength): AsyncGenerator<string> {
+/**
+ * The body as lines without their ends. A last line without an end is an error: the stream was cut.
+ *
+ * @param text what was called, as in "watch pods default"
+ * @throws resource-exhausted for a line that is too long
+ */
+export async function* readLines(answer: IncomingMessage, text: string): AsyncGenerator<string> {
   answer.setEncoding("utf8");
   let rest = "";
   for await (const chunk of answer as AsyncIterable<string>) {
     const lines = (rest + chunk).split("\n");
     rest = lines.pop() ?? "";
-    if (rest.length > limit) throw new RangeError(`line is longer than ${limit} characters`);
+    if (rest.length > maxLineLength) {
+      throw new OpenShellError(
+        "resource-exhausted",
+        `cannot ${text}: a line is longer than ${maxLineLength} characters`,
+      );
+    }
     for (const line of lines) if (line !== "") yield line;
   }
   if (rest !== "") throw new RangeError("stream ended in the middle of a line");

@@ -103,6 +103,51 @@ describe("an informer", () => {
     expect(w.errors).toMatchObject([{ code: "data-loss" }]);
   });
 
+  const undecodable = { kind: "Status", code: 500, reason: "InternalError", message: "unable to decode" };
+
+  test.each([
+    ["a line that says so", "internal", lines(watchLine("ERROR", undecodable))],
+    ["a line that is no event", "data-loss", lines("garbage")],
+    ["a line that is too long", "resource-exhausted", lines("x".repeat(9 * 1024 * 1024))],
+  ])("lists again when it cannot read what comes next twice in a row: %s", async (_, code, unreadable) => {
+    await using w = await watchPods([
+      podList("10"),
+      unreadable,
+      unreadable,
+      podList("12", pod("a", "11")),
+      linesThenSilence(),
+    ]);
+    await w.informer.until("Pod a", (i) => i.get("default", "a"));
+    await expect.poll(() => w.watchedFrom()).toEqual(["10", "10", "12"]);
+    expect(w.errors).toMatchObject([{ code }, { code }]);
+  });
+
+  test.each([
+    ["broken connections", (_: number) => linesThenBreak()],
+    ["an API server that is busy", (_: number) => refuse(503, "ServiceUnavailable", "starting")],
+    ["a right that is missing", (_: number) => refuse(403, "Forbidden", "no")],
+    ["failures of another kind between", (n: number) => (n % 2 === 0 ? lines("garbage") : linesThenBreak())],
+  ])("keeps its place over %s", async (_, failing) => {
+    const failures = Array.from({ length: 6 }, (_, n) => failing(n));
+    await using w = await watchPods([podList("10"), ...failures, linesThenSilence(watchLine("ADDED", pod("a", "11")))]);
+    await w.informer.until("Pod a", (i) => i.get("default", "a"));
+    expect(w.informer.stats).toEqual({ restarts: 6, relists: 0, errors: 6 });
+  });
+
+  test("reads again what it could not apply", async () => {
+    let isBroken = true;
+    const event = linesThenSilence(watchLine("ADDED", pod("a", "11")));
+    await using w = await watchPods([podList("10"), event, event], {
+      trim: (object) => {
+        if (!isBroken) return object;
+        isBroken = false;
+        throw new Error("once");
+      },
+    });
+    await w.informer.until("Pod a", (i) => i.get("default", "a"));
+    expect(w.watchedFrom()).toEqual(["10", "10"]);
+  });
+
   test("keeps one connection at a time over a hundred broken ones", async () => {
     let version = 10;
     let most = 0;

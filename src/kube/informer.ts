@@ -1,7 +1,7 @@
 import { type BackoffOptions, backoffMs, deadline, goodLifeMs, sleep } from "../common/async.ts";
-import { OpenShellError } from "../common/errors.ts";
+import { hasCode, OpenShellError } from "../common/errors.ts";
 import { type Change, type ChangeType, type IndexFunction, ObjectCache } from "./_cache.ts";
-import { isGone } from "./errors.ts";
+import { isForbidden, isGone } from "./errors.ts";
 import type { KubeClient, KubeObject, Live, Resource } from "./types.ts";
 
 export interface InformerOptions<T extends KubeObject> {
@@ -44,8 +44,9 @@ export interface InformerStats {
 
 /**
  * A copy of the objects of one resource, kept up to date by one watch, and a source of changes. It lists once, watches
- * from there, continues where a stream ended, and lists again only when the server has forgotten that place (410); then
- * objects that went away meanwhile are reported as deleted. There is one loop, so that failures never start a second.
+ * from there, continues where a stream ended, and lists again only when the server has forgotten that place (410), or when
+ * what comes next there could not be read twice in a row; then objects that went away meanwhile are reported as deleted.
+ * There is one loop, so that failures never start a second.
  */
 export class Informer<T extends KubeObject> {
   /** Resolves after the first list; rejects when the informer is stopped before. */
@@ -189,6 +190,8 @@ export class Informer<T extends KubeObject> {
 
   async #run(): Promise<void> {
     let resourceVersion: string | undefined;
+    /** Where the last stream failed because of what comes next there. */
+    let stuckAt: string | undefined;
     let failures = 0;
     for (let streams = 0; !this.#signal.aborted; streams += 1) {
       const startedAt = performance.now();
@@ -200,16 +203,19 @@ export class Informer<T extends KubeObject> {
           this.#options.onRestart?.();
         }
         for await (const event of this.#watch(resourceVersion)) {
+          const changes = event.type === "BOOKMARK" ? [] : this.#apply(event.type, event.object);
+          // What could not be applied is read again.
           resourceVersion = event.object.metadata.resourceVersion;
           this.#resourceVersion = resourceVersion;
-          if (event.type === "BOOKMARK") continue;
-          const object = this.#trim(event.object);
-          this.#emit(event.type === "DELETED" ? this.#cache.remove(object) : this.#cache.put(object));
+          this.#emit(changes);
         }
         failed = false;
       } catch (error) {
         if (this.#signal.aborted) break;
-        if (isGone(error)) resourceVersion = undefined;
+        const place = isOfPlace(error) ? resourceVersion : undefined;
+        const isStuck = place !== undefined && place === stuckAt;
+        stuckAt = isStuck ? undefined : place;
+        if (isGone(error) || isStuck) resourceVersion = undefined;
         this.#report(error);
       }
       // The failure after a good stream begins with the shortest wait again.
@@ -247,6 +253,11 @@ export class Informer<T extends KubeObject> {
     });
   }
 
+  #apply(type: "ADDED" | "MODIFIED" | "DELETED", read: Live<T>): Change<T>[] {
+    const object = this.#trim(read);
+    return type === "DELETED" ? this.#cache.remove(object) : this.#cache.put(object);
+  }
+
   #trim(object: Live<T>): Live<T> {
     if (this.#options.trim) return this.#options.trim(object);
     const { managedFields: _, ...metadata } = object.metadata;
@@ -277,4 +288,9 @@ export class Informer<T extends KubeObject> {
       // Stopped; the loop's condition ends it.
     }
   }
+}
+
+/** No way to the server, or a server or a right that is away, says nothing of the place in its log; anything else may be met there again. */
+function isOfPlace(error: unknown): boolean {
+  return !hasCode(error, "unavailable", "deadline-exceeded") && !isForbidden(error);
 }
