@@ -42,6 +42,23 @@ describe("access from inside a Pod", () => {
     expect((await access.credentials(true)).headers.authorization).toBe("Bearer second");
   });
 
+  test("takes a new authority of the cluster, for connections of its own", async () => {
+    vi.useFakeTimers({ toFake: ["Date"] });
+    onTestFinished(() => void vi.useRealTimers());
+    for (const [file, text] of Object.entries({ "ca.crt": "old", namespace: "mine", token: "t" })) {
+      await writeFile(join(folder, file), text);
+    }
+    const access = await inClusterAccess(env, folder);
+    const before = await access.credentials(false);
+    await writeFile(join(folder, "ca.crt"), "old and new");
+    vi.advanceTimersByTime(11_000);
+    const after = await access.credentials(false);
+    expect([before.tls.ca, after.tls.ca]).toEqual(["old", "old and new"]);
+    expect(after.fingerprint).not.toBe(before.fingerprint);
+    vi.advanceTimersByTime(11_000);
+    expect((await access.credentials(false)).fingerprint).toBe(after.fingerprint);
+  });
+
   test("reaches an IPv6 service", async () => {
     const access = await inClusterAccess({ ...env, KUBERNETES_SERVICE_HOST: "fd00::1" }, folder);
     expect(access.server.href).toBe("https://[fd00::1]/");

@@ -16,7 +16,7 @@ export interface ClusterAccess {
 }
 
 const serviceAccountFolder = "/var/run/secrets/kubernetes.io/serviceaccount";
-const tokenAgeMs = 10_000;
+const credentialsAgeMs = 10_000;
 
 /** Access with fixed credentials, for servers that are in the same process. */
 export function fixedAccess(server: string, headers: Record<string, string> = {}, tls: AccessTls = {}): ClusterAccess {
@@ -33,7 +33,7 @@ export function isInCluster(env: NodeJS.ProcessEnv = process.env): boolean {
  * Access from inside a Pod. Kept apart from client-node, whose configuration module costs 85 MB of memory and two
  * seconds at start (measured), because this is what the gateway uses.
  *
- * @param folder holds `token`, `ca.crt` and `namespace`; the token is read again every 10 s
+ * @param folder holds `token`, `ca.crt` and `namespace`; the first two are read again every 10 s
  */
 export async function inClusterAccess(
   env: NodeJS.ProcessEnv = process.env,
@@ -46,24 +46,16 @@ export async function inClusterAccess(
       "not inside a cluster: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set; give a kubeconfig",
     );
   }
-  const [ca, namespace] = await Promise.all([
-    readCredential(`${folder}/ca.crt`),
-    readCredential(`${folder}/namespace`),
-  ]);
-  const tls = { ca };
-  const fingerprint = fingerprintOf(tls);
-  let token = await readCredential(`${folder}/token`);
-  let readAt = Date.now();
+  const read = async (): Promise<Credentials> => {
+    const [ca, token] = await Promise.all([readCredential(`${folder}/ca.crt`), readCredential(`${folder}/token`)]);
+    const tls = { ca };
+    return { headers: { authorization: `Bearer ${token.trim()}` }, tls, fingerprint: fingerprintOf(tls) };
+  };
+  const namespace = await readCredential(`${folder}/namespace`);
   return {
     server: new URL(`https://${isIPv6(host) ? `[${host}]` : host}:${port}`),
     namespace: namespace.trim(),
-    async credentials(refresh) {
-      if (refresh || Date.now() - readAt > tokenAgeMs) {
-        token = await readCredential(`${folder}/token`);
-        readAt = Date.now();
-      }
-      return { headers: { authorization: `Bearer ${token.trim()}` }, tls, fingerprint };
-    },
+    credentials: await keptFor(credentialsAgeMs, read),
   };
 }
 
@@ -85,14 +77,14 @@ export async function kubeconfigAccess(path?: string, context?: string): Promise
       });
       return { headers, tls, fingerprint: fingerprintOf(tls) };
     };
-    return { server, namespace, credentials: await keptFor(tokenAgeMs, read) };
+    return { server, namespace, credentials: await keptFor(credentialsAgeMs, read) };
   }
   const { server, namespace, credentials } = await readWithClientNode(path, context);
   const read = async (refresh: boolean): Promise<Credentials> => {
     const found = await credentials(refresh);
     return { ...found, fingerprint: fingerprintOf(found.tls) };
   };
-  return { server, namespace, credentials: await keptFor(tokenAgeMs, read) };
+  return { server, namespace, credentials: await keptFor(credentialsAgeMs, read) };
 }
 
 /** Reads once now, and again when asked to or when what was read is older than `ms`. */
