@@ -9,6 +9,7 @@ import type { Authenticator } from "./identity/authenticator.ts";
 import type { Principal } from "./identity/principal.ts";
 import { listenError } from "./listen-error.ts";
 import type { Readings } from "./metrics/print.ts";
+import { storeUnwritable } from "./store/revision.ts";
 import type { GatewayTls } from "./tls.ts";
 
 /** How long calls that are under way may go on at the end, in milliseconds. */
@@ -61,7 +62,8 @@ export async function listenGrpc(options: GrpcOptions, undo: AsyncDisposableStac
     implementation,
     (context) => authenticator.authenticate(context),
     (error, method) => {
-      const level = error.code === "internal" || error.code === "unknown" ? "error" : "debug";
+      const isOurs = error.code === "internal" || error.code === "unknown" || error.details.reason === storeUnwritable;
+      const level = isOurs ? "error" : "debug";
       log[level]({ err: error, rpc: method.name, code: error.code }, error.message);
     },
     concealed,

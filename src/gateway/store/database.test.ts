@@ -43,6 +43,13 @@ describe("the store's schema", () => {
     after.close();
   });
 
+  it("says that a migration found no room, and not that it could not be taken back", () => {
+    openDatabase(path).close();
+    const large = { name: "large", sql: "PRAGMA max_page_count = 40; CREATE TABLE x AS SELECT zeroblob(400000)" };
+    const opening = () => openDatabase(path, [...migrations, large]);
+    expect(opening).toThrow(/migration \d+ \(large\) failed: database or disk is full/);
+  });
+
   it("of a newer release that only added to it is used as it is", () => {
     openDatabase(path, [...migrations, addColumn]).close();
     const rolledBack = openDatabase(path);

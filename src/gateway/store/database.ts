@@ -2,7 +2,7 @@ import { existsSync, rmSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { OpenShellError } from "../../common/errors.ts";
 import { migrations as allMigrations, type Migration } from "./migrations.ts";
-import { skipRevisions } from "./revision.ts";
+import { rollBack, skipRevisions } from "./revision.ts";
 
 /** In the table of counters, which every schema has. */
 const oldestReaderName = "oldest_schema_that_reads";
@@ -90,7 +90,7 @@ function apply(database: DatabaseSync, migration: Migration, version: number): v
     database.exec(`PRAGMA user_version = ${version}`);
     database.exec("COMMIT");
   } catch (cause) {
-    database.exec("ROLLBACK");
+    rollBack(database);
     const reason = cause instanceof Error ? cause.message : String(cause);
     throw new OpenShellError("internal", `store migration ${version} (${migration.name}) failed: ${reason}`, { cause });
   }

@@ -47,7 +47,9 @@ export class ReplayTable {
   }
 
   forget(caller: string, requestId: string): void {
-    this.#database.prepare("DELETE FROM replays WHERE caller = ? AND request_id = ?").run(caller, requestId);
+    transaction(this.#database, () => {
+      this.#database.prepare("DELETE FROM replays WHERE caller = ? AND request_id = ?").run(caller, requestId);
+    });
   }
 
   #sweep(now: number): void {

@@ -1,4 +1,5 @@
 import type { DatabaseSync } from "node:sqlite";
+import { OpenShellError } from "../../common/errors.ts";
 
 /** The store's revision counter: every write of an object takes the next value as its resource_version. */
 export function nextRevision(database: DatabaseSync): number {
@@ -14,7 +15,9 @@ const gapAtStart = 1_000;
 
 /** To be called once for each opening of a store: no revision that was ever seen is given again. */
 export function skipRevisions(database: DatabaseSync): void {
-  database.prepare("UPDATE counters SET value = value + ? WHERE name = 'revision'").run(gapAtStart);
+  transaction(database, () => {
+    database.prepare("UPDATE counters SET value = value + ? WHERE name = 'revision'").run(gapAtStart);
+  });
 }
 
 /**
@@ -22,6 +25,7 @@ export function skipRevisions(database: DatabaseSync): void {
  *
  * @param options.derived what is written is told again by those who told it: it survives the end of this process, and a loss of power only
  *   once something else was written. It waits for no disk, and nobody waits for it.
+ * @throws unavailable when the disk is full or fails
  */
 export function transaction<T>(database: DatabaseSync, work: () => T, options: { readonly derived?: boolean } = {}): T {
   if (database.isTransaction) return work();
@@ -35,13 +39,33 @@ export function transaction<T>(database: DatabaseSync, work: () => T, options: {
 }
 
 function committed<T>(database: DatabaseSync, work: () => T): T {
-  database.exec("BEGIN IMMEDIATE");
   try {
+    database.exec("BEGIN IMMEDIATE");
     const result = work();
     database.exec("COMMIT");
     return result;
   } catch (error) {
-    database.exec("ROLLBACK");
-    throw error;
+    rollBack(database);
+    throw ofDisk(error) ? unwritable(error) : error;
   }
+}
+
+/** Ends the transaction that failed. SQLite has ended it by itself where the disk was full, or failed. */
+export function rollBack(database: DatabaseSync): void {
+  if (database.isTransaction) database.exec("ROLLBACK");
+}
+
+/** Of an error whose cause is the disk: a program can tell it from others that pass. */
+export const storeUnwritable = "StoreUnwritable";
+
+function unwritable(cause: Error): OpenShellError {
+  const message = `the gateway's store cannot be written: ${cause.message}`;
+  return new OpenShellError("unavailable", message, { reason: storeUnwritable, cause });
+}
+
+/** SQLITE_IOERR and SQLITE_FULL; what is above the lowest byte says which of them. */
+const diskErrors: readonly number[] = [10, 13];
+
+function ofDisk(error: unknown): error is Error {
+  return error instanceof Error && "errcode" in error && diskErrors.includes(Number(error.errcode) & 0xff);
 }

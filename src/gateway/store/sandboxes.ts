@@ -116,7 +116,7 @@ export class SandboxTable {
 
   /** False when it was gone already. */
   delete(id: string): boolean {
-    return Number(this.#delete.run(id).changes) > 0;
+    return transaction(this.#database, () => Number(this.#delete.run(id).changes) > 0);
   }
 
   /**

@@ -9,7 +9,9 @@ import { created, stopRequested } from "../sandbox/lifecycle.ts";
 import { openDatabase } from "./database.ts";
 import { migrations } from "./migrations.ts";
 import { replayMs } from "./replays.ts";
+import { SandboxTable } from "./sandboxes.ts";
 import { Store } from "./store.ts";
+import { WorkspaceTable } from "./workspaces.ts";
 
 function sandbox(name: string, workspace = "default"): openshell.Sandbox {
   return create(openshell.SandboxSchema, {
@@ -45,6 +47,24 @@ describe("the store", () => {
     using second = new Store(path);
     // More than the log holds before it is written out.
     expect(second.sandboxes.insert(sandbox("b"), created()).resourceVersion).toBeGreaterThan(resourceVersion + 500);
+  });
+
+  it("says that its disk is full, not that it could not take back what SQLite had taken back already", () => {
+    const directory = mkdtempSync(join(tmpdir(), "openshell-store-"));
+    onTestFinished(() => rmSync(directory, { recursive: true }));
+    const database = openDatabase(join(directory, "store.db"));
+    onTestFinished(() => database.close());
+    const table = new SandboxTable(database);
+    new WorkspaceTable(database).insert({ id: "w", name: "default", createdMs: 0, labels: {} });
+    database.exec("PRAGMA max_page_count = 1");
+    const large = { ...sandbox("a"), spec: create(openshell.SandboxSpecSchema, { command: ["x".repeat(400_000)] }) };
+    const full = expect.objectContaining({
+      code: "unavailable",
+      message: "the gateway's store cannot be written: database or disk is full",
+    });
+    expect(() => table.insert(large, created())).toThrow(full);
+    expect(() => table.insert(large, created())).toThrow(full);
+    expect(table.insert(sandbox("b"), created()).name).toBe("b");
   });
 
   it("waits for the disk whenever what is wanted changes, and not for a status", () => {

@@ -38,25 +38,23 @@ export class SupervisorSessionTable {
 
   /** Replaces whatever session the sandbox had. */
   put(record: SupervisorSessionRecord): void {
-    this.#database
-      .prepare(
-        `INSERT OR REPLACE INTO supervisor_sessions
-           (sandbox_id, session_id, runtime_identity, bearer, connected, latest_issued) VALUES (?, ?, ?, ?, ?, ?)`,
-      )
-      .run(
-        record.sandboxId,
-        record.sessionId,
-        record.runtimeIdentity,
-        record.bearer,
-        record.connected ? 1 : 0,
-        record.latestIssued ?? null,
-      );
+    const { sandboxId, sessionId, runtimeIdentity, bearer, connected, latestIssued = null } = record;
+    const put = this.#database.prepare(
+      `INSERT OR REPLACE INTO supervisor_sessions
+         (sandbox_id, session_id, runtime_identity, bearer, connected, latest_issued) VALUES (?, ?, ?, ?, ?, ?)`,
+    );
+    transaction(this.#database, () => {
+      put.run(sandboxId, sessionId, runtimeIdentity, bearer, connected ? 1 : 0, latestIssued);
+    });
   }
 
   markConnected(sandboxId: string, sessionId: string): void {
-    this.#database
-      .prepare("UPDATE supervisor_sessions SET connected = 1 WHERE sandbox_id = ? AND session_id = ?")
-      .run(sandboxId, sessionId);
+    const mark = this.#database.prepare(
+      "UPDATE supervisor_sessions SET connected = 1 WHERE sandbox_id = ? AND session_id = ?",
+    );
+    transaction(this.#database, () => {
+      mark.run(sandboxId, sessionId);
+    });
   }
 
   /** Remembers the latest token of a session, and waits for no disk: whoever has a later one tells that by it. */
@@ -70,6 +68,9 @@ export class SupervisorSessionTable {
 
   /** The sandbox's tokens are void from here on. */
   revoke(sandboxId: string): void {
-    this.#database.prepare("DELETE FROM supervisor_sessions WHERE sandbox_id = ?").run(sandboxId);
+    const revoke = this.#database.prepare("DELETE FROM supervisor_sessions WHERE sandbox_id = ?");
+    transaction(this.#database, () => {
+      revoke.run(sandboxId);
+    });
   }
 }

@@ -66,8 +66,8 @@ export class WorkspaceTable {
 
   /** Removes a workspace that was terminated; false when there is none. */
   remove(name: string): boolean {
-    const { changes } = this.#database.prepare("DELETE FROM workspaces WHERE name = ? AND terminating = 1").run(name);
-    return Number(changes) > 0;
+    const remove = this.#database.prepare("DELETE FROM workspaces WHERE name = ? AND terminating = 1");
+    return transaction(this.#database, () => Number(remove.run(name).changes) > 0);
   }
 
   /** Workspaces that are being deleted. */
