@@ -27,7 +27,7 @@ export interface RequestsOptions {
   readonly overdueMs: number;
 }
 
-/** Repeats of a read whose connection broke. A 429 is repeated until the deadline. */
+/** Repeats of a read whose connection broke. What the server puts off is repeated until the deadline. */
 const maxReadRepeats = 2;
 /** For a stream's first answer. */
 const streamHeadMs = 30_000;
@@ -69,8 +69,8 @@ export class Requests {
         }
       }
     } catch (error) {
-      if (error instanceof OpenShellError) throw error;
       if (call.options.signal?.aborted) throw cancelled(call.text, error);
+      if (error instanceof OpenShellError) throw error;
       if (!signal.aborted) throw errorFromConnection(call.text, error);
       throw new OpenShellError("deadline-exceeded", `cannot ${call.text}: no answer within ${ms} ms`, { cause: error });
     }
@@ -93,8 +93,8 @@ export class Requests {
       timer = setTimeout(() => silent.abort(), seconds * 1000 + this.#options.overdueMs);
       yield* readLines(answer, call.text);
     } catch (error) {
-      if (error instanceof OpenShellError && !silent.signal.aborted) throw error;
       if (outer?.aborted) throw cancelled(call.text, error);
+      if (error instanceof OpenShellError) throw error;
       throw errorFromConnection(call.text, silent.signal.aborted ? "the stream fell silent" : error);
     } finally {
       clearTimeout(timer);
@@ -106,7 +106,10 @@ export class Requests {
     return Math.ceil(options.deadlineMs ?? this.#options.deadlineMs);
   }
 
-  /** The head of an answer that is a success. Waits where the server asks to, until the signal aborts. */
+  /**
+   * The head of an answer that is a success. Waits where the server asks to, until the signal aborts.
+   * @throws what the server refused the call with; its last refusal, when the signal aborts in such a wait
+   */
   async #exchange(call: Call): Promise<IncomingMessage> {
     const { signal = new AbortController().signal, urgent = false } = call.options;
     let refreshCredentials = false;
@@ -135,14 +138,16 @@ export class Requests {
       report(code, answer.headers.date);
       if (code < 300) return answer;
       const body = parsed(await readText(answer));
+      const refusal = errorFromAnswer(call.text, code, body, answer.headers["retry-after"]);
       const wait = waitSeconds(code, answer.headers["retry-after"]);
       if (wait !== undefined) {
-        await sleep(wait * 1000 * (1 + Math.random() / 2), signal);
+        // Whoever waits no longer is told what he waited for.
+        await sleep(wait * 1000 * (1 + Math.random() / 2), signal).catch(() => Promise.reject(refusal));
       } else if (code === 401 && !refreshed) {
         refreshed = true;
         refreshCredentials = true;
       } else {
-        throw errorFromAnswer(call.text, code, body, answer.headers["retry-after"]);
+        throw refusal;
       }
     }
   }

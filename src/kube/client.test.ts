@@ -104,20 +104,49 @@ describe("a call", () => {
     expect(records).toMatchObject([{ code: 200, answeredAt: new Date(date) }]);
   });
 
-  test("gives up on 429s at its deadline", async () => {
+  test("gives up on 429s at its deadline, and says what the server said", async () => {
     await using c = await connect(refuse(429, "TooManyRequests", "slow down", { "retry-after": "0" }));
     await expect(c.client.get(pods, "default", "web", { deadlineMs: 250 })).rejects.toMatchObject({
-      code: "deadline-exceeded",
-      message: "cannot get pods default/web: no answer within 250 ms",
+      code: "unavailable",
+      message: "cannot get pods default/web: slow down",
+      details: { reason: "TooManyRequests" },
     });
   });
 
   test.each([429, 503])("that a %i puts off by more than a timer takes waits for its deadline", async (code) => {
     await using c = await connect(refuse(code, "Busy", "come back in a month", { "retry-after": "2592000" }));
     await expect(c.client.get(pods, "default", "web", { deadlineMs: 250 })).rejects.toMatchObject({
-      code: "deadline-exceeded",
+      code: "unavailable",
+      message: "cannot get pods default/web: come back in a month",
     });
     expect(c.server.requests).toHaveLength(1);
+  });
+
+  test("that is put off ends as cancelled by its signal", async () => {
+    const abort = new AbortController();
+    const onRequest = () => setImmediate(() => abort.abort());
+    await using c = await connect(refuse(429, "TooManyRequests", "slow down", { "retry-after": "60" }), { onRequest });
+    await expect(c.client.get(pods, "default", "web", { signal: abort.signal })).rejects.toMatchObject({
+      code: "cancelled",
+    });
+  });
+
+  test("is repeated after a 503 only where that names a time, whatever the call", async () => {
+    const busy = (headers: Record<string, string>) => refuse(503, "ServiceUnavailable", "starting", headers);
+    await using c = await connect([busy({ "retry-after": "0" }), busy({})]);
+    await expect(c.client.create(pods, "default", { metadata: { name: "web" } })).rejects.toMatchObject({
+      code: "unavailable",
+    });
+    expect(c.server.requests).toHaveLength(2);
+  });
+
+  test("that writes when the client is closed ends as unavailable", async () => {
+    await using c = await connect(silence);
+    const creation = c.client.create(pods, "default", { metadata: { name: "web" } });
+    const call = expect(creation).rejects.toMatchObject({ code: "unavailable" });
+    await expect.poll(() => c.server.requests.length).toBe(1);
+    c.client.close();
+    await call;
   });
 
   test("ends at its deadline when the server says nothing", async () => {

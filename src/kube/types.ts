@@ -126,8 +126,9 @@ export type WatchEvent<T extends KubeObject> =
 
 /**
  * Access to one cluster. Errors are `OpenShellError`s; `kubeStatusOf(error)` gives what the API server said.
- * A 429 is repeated after its Retry-After (with jitter) until the deadline; a read is also repeated when the connection
- * breaks. No other call is repeated.
+ * A 429, and a 503 with a Retry-After, are repeated after that time (with jitter) until the deadline, and are the error
+ * then; a read is also repeated when the connection breaks. No other call is repeated. What a 503 said of a write is not
+ * sure: a create that is repeated after one may find its own object (`already-exists`).
  */
 export interface KubeClient {
   /** The namespace of the kubeconfig's context or of the Pod this runs in. @default "default" */
@@ -183,6 +184,6 @@ export interface KubeClient {
   raw(path: string, options?: CallOptions): Promise<unknown>;
   /** GET of any path as text, such as a Pod's log (bounded to 16 MiB). */
   text(path: string, options?: CallOptions): Promise<string>;
-  /** Closes idle connections. Running calls end by their own signals. */
+  /** Closes all connections, those in use too: a write or a watch that still runs ends as `unavailable`. */
   close(): void;
 }
