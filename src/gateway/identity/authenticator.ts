@@ -104,11 +104,7 @@ export class Authenticator {
     const renews = call.method.name === openshell.OpenShell.method.refreshSandboxToken.name;
     const token = renews ? await tokens.read(bearer) : await tokens.verify(bearer);
     const session = store.sessions.bySandbox(token.sandboxId);
-    if (session?.sessionId !== token.sessionId) {
-      throw new OpenShellError("unauthenticated", "the session of this token is over: ask for a new token", {
-        reason: "SessionOver",
-      });
-    }
+    if (session?.sessionId !== token.sessionId) throw sessionOver();
     if (token.expired) requireRenewable(token, session, store.sandboxes.byId(token.sandboxId)?.lifecycle.desired);
     return { kind: "sandbox", ...token };
   }
@@ -122,6 +118,13 @@ export class Authenticator {
     );
     return { kind: "bootstrap", sandboxId, runtimeIdentity, bearer: bearerOf(credential) };
   }
+}
+
+/** For a supervisor whose session was the sandbox's once. */
+export function sessionOver(): OpenShellError {
+  return new OpenShellError("unauthenticated", "the session of this token is over: ask for a new token", {
+    reason: "SessionOver",
+  });
 }
 
 function takesNoToken(call: Call, { certificates }: AuthenticatorOptions): OpenShellError {

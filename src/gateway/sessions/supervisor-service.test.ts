@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { openshell } from "../../wire/index.ts";
 import { quiet } from "../_testing.ts";
 import { classifyForTests } from "../_testing-driver.ts";
-import type { BootstrapPrincipal } from "../identity/principal.ts";
+import type { BootstrapPrincipal, SandboxPrincipal } from "../identity/principal.ts";
 import type { SessionTokens } from "../identity/session-tokens.ts";
 import { afterAction, startRequested, stopRequested } from "../sandbox/lifecycle.ts";
 import { Sandboxes } from "../sandbox/sandboxes.ts";
@@ -34,3 +34,32 @@ test.each(["has been started", "is being started"])(
     expect(store.sessions.bySandbox(id)).toBeUndefined();
   },
 );
+
+test("an exit that comes when its run is over is not the next run's", async () => {
+  using store = new Store(":memory:");
+  const sandboxes = new Sandboxes({ store, classify: classifyForTests });
+  const metadata = { id: "id-1", name: "one", workspace: "default" };
+  const { id } = sandboxes.create(create(openshell.SandboxSchema, { metadata }));
+  const supervisors = new Supervisors({ store, sandboxes, log: quiet });
+  const service = supervisorService({ store, sandboxes, supervisors, tokens: undefined, log: quiet });
+  const begin = (sessionId: string) => {
+    store.sessions.put({ sandboxId: id, sessionId, runtimeIdentity: sessionId, bearer: "pod", connected: true });
+    return { kind: "sandbox", sandboxId: id, sessionId } satisfies SandboxPrincipal;
+  };
+  // The headers of the call came, and its token was good.
+  const principal = begin("first");
+  sandboxes.change(id, (life) => startRequested(stopRequested(life), "g2"));
+  const report = (by: SandboxPrincipal, exitCode: number) => {
+    const request = create(openshell.ReportMainProcessExitRequestSchema, { sandboxId: id, instanceId: "m", exitCode });
+    return service.reportMainProcessExit(request, { principal: by } as never);
+  };
+  const refused = { code: "unauthenticated", details: { reason: "SessionOver" } };
+  await expect(report(principal, 7)).rejects.toMatchObject(refused);
+  const next = begin("second");
+  await expect(report(principal, 7)).rejects.toMatchObject(refused);
+  await report(next, 3);
+  const finalization = create(openshell.FinalizeMainProcessExitRequestSchema, { sandboxId: id, instanceId: "m" });
+  const finalizing = service.finalizeMainProcessExit(finalization, { principal } as never);
+  await expect(finalizing).rejects.toMatchObject(refused);
+  expect(sandboxes.byId(id)?.lifecycle.exit).toEqual({ instanceId: "m", code: 3, finalized: false });
+});

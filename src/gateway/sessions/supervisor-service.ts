@@ -3,6 +3,7 @@ import { cut, longestWord } from "../../common/cut.ts";
 import { OpenShellError } from "../../common/errors.ts";
 import type { Logger } from "../../common/log.ts";
 import type { CallContext, Implementation, openshell } from "../../wire/index.ts";
+import { sessionOver } from "../identity/authenticator.ts";
 import type { BootstrapPrincipal, Principal, SandboxPrincipal, TokenPrincipal } from "../identity/principal.ts";
 import type { SessionTokens } from "../identity/session-tokens.ts";
 import { exitFinalized, exitReported, isStarted, type Lifecycle } from "../sandbox/lifecycle.ts";
@@ -100,7 +101,7 @@ export function supervisorService(
       supervisors.relays.serve(requests, (context.principal as SandboxPrincipal).sandboxId, context.signal),
 
     async reportMainProcessExit(request, context) {
-      const { sandboxId } = ownSandbox(request, context);
+      const { sandboxId } = ownSandbox(store, request, context);
       const instanceId = cut(request.instanceId, longestWord);
       const record = sandboxes.change(sandboxId, (life) => exitReported(life, instanceId, request.exitCode));
       if (record === undefined) throw new OpenShellError("not-found", "the sandbox is gone");
@@ -108,7 +109,7 @@ export function supervisorService(
     },
 
     async finalizeMainProcessExit(request, context) {
-      const { sandboxId } = ownSandbox(request, context);
+      const { sandboxId } = ownSandbox(store, request, context);
       const instanceId = cut(request.instanceId, longestWord);
       const record = sandboxes.change(sandboxId, (life) => exitFinalized(life, instanceId));
       if (record === undefined) throw new OpenShellError("not-found", "the sandbox is gone");
@@ -130,10 +131,16 @@ function requireCurrent(lifecycle: Lifecycle, runtimeIdentity: string): void {
   }
 }
 
-function ownSandbox(request: { readonly sandboxId: string }, context: CallContext<Principal>): SandboxPrincipal {
+/** The sandbox that a supervisor speaks of. Its token was good when the call came; the message may have taken its time. */
+function ownSandbox(
+  { sessions }: Store,
+  request: { readonly sandboxId: string },
+  context: CallContext<Principal>,
+): SandboxPrincipal {
   const principal = context.principal as SandboxPrincipal;
   if (request.sandboxId !== principal.sandboxId) {
     throw new OpenShellError("permission-denied", "the token is another sandbox's");
   }
+  if (!sessions.isLive(principal)) throw sessionOver();
   return principal;
 }

@@ -222,9 +222,9 @@ export class Supervisors {
   }
 
   /** Whether the session is still the sandbox's. */
-  #isLive({ sandboxId, sessionId }: SandboxPrincipal | Connection): boolean {
+  #isLive(session: SandboxPrincipal | Connection): boolean {
     const { store } = this.#options;
-    return store.isOpen && store.sessions.bySandbox(sandboxId)?.sessionId === sessionId;
+    return store.isOpen && store.sessions.isLive(session);
   }
 
   #current(sandboxId: string): Connection | undefined {

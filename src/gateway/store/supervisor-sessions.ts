@@ -36,6 +36,11 @@ export class SupervisorSessionTable {
     };
   }
 
+  /** Whether the session is still the sandbox's. */
+  isLive({ sandboxId, sessionId }: Pick<SupervisorSessionRecord, "sandboxId" | "sessionId">): boolean {
+    return this.bySandbox(sandboxId)?.sessionId === sessionId;
+  }
+
   /** Replaces whatever session the sandbox had. */
   put(record: SupervisorSessionRecord): void {
     const { sandboxId, sessionId, runtimeIdentity, bearer, connected, latestIssued = null } = record;
