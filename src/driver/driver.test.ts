@@ -311,7 +311,9 @@ describe("refusals", () => {
     refuse("sandboxes", 'sandboxes "x" is forbidden: exceeded quota: q')(cluster);
     const creating = client.createSandbox({ sandbox: asked });
     await expect(during(cluster, driver, creating)).rejects.toMatchObject({
-      message: expect.stringContaining("exceeded quota"),
+      code: "resource-exhausted",
+      message: expect.stringMatching(/^the cluster refused the Sandbox: .*exceeded quota/),
+      details: { reason: "QuotaExceeded" },
     });
     expect(forget).toHaveBeenCalledExactlyOnceWith(testSandboxId);
   });

@@ -17,7 +17,7 @@ import { warningOf } from "./platform-events.ts";
 import { disruptionOf, troubleOf } from "./pod-trouble.ts";
 import type { Reason } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
-import { isRefusal } from "./refusal.ts";
+import { isRefusal, writeFailure } from "./refusal.ts";
 import { lossOf, type SupervisorLoss } from "./replacement.ts";
 import { mostRestorations } from "./restore-labels.ts";
 import { lostBefore, waitingSession } from "./session-of.ts";
@@ -112,7 +112,9 @@ export class Reconciler {
       this.wake(record.sandbox.id);
     } catch (error) {
       if (memory.creating === creating) memory.creating = undefined;
-      creating.reject(error);
+      const refused = writeFailure("the Sandbox", error);
+      if (refused !== undefined) this.#options.onRefused?.(record.settings.namespace, refused.reason);
+      creating.reject(refused === undefined ? error : errorOf(refused));
       // Of what was never made nothing is remembered.
       this.publish(record.sandbox.id);
     }

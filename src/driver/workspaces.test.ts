@@ -12,6 +12,7 @@ import {
   namespaces,
   type Pod,
   type RoleBinding,
+  roleBindings,
 } from "../kube/index.ts";
 import {
   clusterPermissions,
@@ -169,6 +170,24 @@ describe("a managed workspace", () => {
     await second.during(second.client.createSandbox({ sandbox: sandboxIn("team-a") }));
     expect(await second.reasons()).toEqual(ready);
     expect(cluster.all("serviceaccounts").length).toBe(1);
+  });
+
+  test("whose rights somebody takes away has them again after the first sandbox that is refused for want of them", async () => {
+    const cluster = new FakeCluster();
+    const { client, during, reasons } = await driverOn(cluster, managed);
+    await during(client.ensureWorkspace({ workspace: "team-a" }));
+    const [binding] = cluster.all<KubeObject>("rolebindings");
+    const { namespace = "", name = "" } = binding?.metadata ?? {};
+    await cluster.delete(roleBindings, namespace, name);
+    cluster.beforeWrite = ({ verb, resource }) => {
+      if (verb !== "create" || resource !== "sandboxes" || cluster.all("rolebindings").length > 0) return;
+      throw refusal(403, "Forbidden", 'sandboxes is forbidden: User "gateway" cannot create resource "sandboxes"');
+    };
+    const create = () => during(client.createSandbox({ sandbox: sandboxIn("team-a") }));
+    await expect(create()).rejects.toMatchObject({ details: { reason: "PermissionDenied" } });
+    await settled(cluster, () => cluster.all("rolebindings").length === 1);
+    await create();
+    expect(await reasons()).toEqual(ready);
   });
 
   test("keeps apart what is in it: a foreign policy ends the sandboxes of its namespace and of no other", async () => {
