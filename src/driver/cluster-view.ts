@@ -51,13 +51,20 @@ export interface ClusterViewOptions {
   readonly onSandbox: (sandboxId: string) => void;
   /** Nothing is left of a Pod of a sandbox; told before the sandbox's change. */
   readonly onPodGone: (sandboxId: string, last: Live<Pod>) => void;
-  /** A NetworkPolicy changed, or a namespace is followed from now on. */
+  /** A NetworkPolicy or what one should say changed, or a namespace is followed from now on. */
   readonly onPolicies: () => void;
   /** The cluster tells of an object. */
   readonly onEvent: (event: KubeEvent) => void;
   /** A Pod has the labels of a sandbox and is not its own; told once. */
   readonly onForeignPod: (sandboxId: string, pod: Live<Pod>) => void;
   readonly now: () => Date;
+}
+
+interface WantedPolicies {
+  readonly ports: readonly number[];
+  readonly wanted: readonly ManifestObject[];
+  /** What was wanted before and opens all of these ports, and another one. */
+  readonly wider: readonly Omit<WantedPolicies, "wider">[];
 }
 
 /**
@@ -80,7 +87,7 @@ export class ClusterView {
   readonly #readable = new Set<string>();
   /** Namespaces of sandboxes, by their ids, from the first look at a CR of ours on. */
   readonly #homes = new Map<string, string>();
-  readonly #policiesFor = new Map<string, { readonly key: string; readonly wanted: ManifestObject[] }>();
+  readonly #policiesFor = new Map<string, WantedPolicies>();
 
   constructor(options: ClusterViewOptions) {
     this.#options = options;
@@ -118,6 +125,7 @@ export class ClusterView {
     }
     this.#api = api;
     await Promise.all(all().map((namespace) => namespace.adopt(api)));
+    this.#options.onPolicies();
     for (const id of this.sandboxIds()) this.#options.onSandbox(id);
   }
 
@@ -173,12 +181,21 @@ export class ClusterView {
   }
 
   #resourcesOf(namespace: NamespaceView, api: AgentSandboxVersion): Informer<AgentSandbox> {
+    const resources = namespace.sandboxesIn(api);
+    if (this.#listenedTo.has(resources)) return resources;
     const isOurs = (resource: Live<AgentSandbox>) => this.#recordOf(resource).ok;
-    const resources = this.#listen(sandboxPlural, namespace.sandboxesIn(api), this.#sandboxIdOfResource, isOurs);
-    return resources.addIndex(byBoundaryPort, (resource) => {
+    this.#listen(sandboxPlural, resources, this.#sandboxIdOfResource, isOurs);
+    resources.addIndex(byBoundaryPort, (resource) => {
       const record = this.#recordOf(resource);
       return record.ok ? [String(record.record.settings.sandbox_runtime.boundary_port)] : [];
     });
+    let ports: string | undefined;
+    resources.on("changed", () => {
+      const before = ports;
+      ports = portsOf(resources.valuesOf(byBoundaryPort)).join();
+      if (ports !== before) this.#options.onPolicies();
+    });
+    return resources;
   }
 
   /** Sandboxes that the watches of a namespace show. */
@@ -271,9 +288,10 @@ export class ClusterView {
   facts(name?: string): ClusterFacts {
     const { settings } = this.#options;
     const namespace = name === undefined ? undefined : this.#namespaces.get(name);
-    const ours = namespace === undefined ? [] : this.#wantedPolicies(namespace).map(({ metadata }) => metadata.name);
+    const ours =
+      namespace === undefined ? [] : this.#wantedPolicies(namespace).wanted.map(({ metadata }) => metadata.name);
     return {
-      fenceIsUp: namespace !== undefined && this.#missingPolicies(namespace).length === 0,
+      fenceIsUp: namespace !== undefined && this.#fenceHolds(namespace),
       foreignPolicies: namespace?.policies.list().filter(({ metadata }) => !ours.includes(metadata.name)) ?? [],
       runtimeClass: (className) => this.#runtimeClasses.get(undefined, className),
       priorityClass: (className) =>
@@ -294,22 +312,36 @@ export class ClusterView {
   }
 
   #missingPolicies(namespace: NamespaceView): MissingPolicy[] {
-    return this.#wantedPolicies(namespace).flatMap((wanted) => {
+    return this.#wantedPolicies(namespace).wanted.flatMap((wanted) => {
       const found = namespace.policies.get(namespace.name, wanted.metadata.name);
       return found !== undefined && same(found.spec, wanted.spec) ? [] : [{ namespace: namespace.name, wanted, found }];
     });
   }
 
+  /** The port of a former setting may still be open: it is closed beside the work, and no sandbox waits for that. */
+  #fenceHolds(namespace: NamespaceView): boolean {
+    const { wanted, wider } = this.#wantedPolicies(namespace);
+    return [wanted, ...wider.map((each) => each.wanted)].some((policies) =>
+      policies.every(({ metadata, spec }) => same(namespace.policies.get(namespace.name, metadata.name)?.spec, spec)),
+    );
+  }
+
   /** The two policies as they should be: the boundary ports of all generations, today's included. */
-  #wantedPolicies({ name, sandboxes }: NamespaceView): ManifestObject[] {
-    const inUse = (sandboxes?.valuesOf(byBoundaryPort) ?? []).map(Number).sort((a, b) => a - b);
-    const key = inUse.join();
-    const known = this.#policiesFor.get(name);
-    if (known?.key === key) return known.wanted;
+  #wantedPolicies({ name, sandboxes }: NamespaceView): WantedPolicies {
     const { settings, gatewayId } = this.#options;
-    const wanted = expectedPolicies(settings, name, gatewayId, inUse);
-    this.#policiesFor.set(name, { key, wanted });
-    return wanted;
+    const ports = portsOf([settings.sandbox_runtime.boundary_port, ...(sandboxes?.valuesOf(byBoundaryPort) ?? [])]);
+    const known = this.#policiesFor.get(name);
+    if (known?.ports.join() === ports.join()) return known;
+    const before = known === undefined ? [] : [known, ...known.wider];
+    const now = {
+      ports,
+      wanted: expectedPolicies(settings, name, gatewayId, ports),
+      wider: before.filter(
+        (each) => each.ports.length > ports.length && ports.every((one) => each.ports.includes(one)),
+      ),
+    };
+    this.#policiesFor.set(name, now);
+    return now;
   }
 
   /** The sandbox that a cluster event is about. */
@@ -420,6 +452,11 @@ export class ClusterView {
     });
     return informer;
   }
+}
+
+/** Each once, ascending. */
+function portsOf(values: readonly (string | number)[]): number[] {
+  return [...new Set(values.map(Number))].sort((a, b) => a - b);
 }
 
 function partition<T>(all: readonly T[], isWanted: (each: T) => boolean): readonly [T[], T[]] {
