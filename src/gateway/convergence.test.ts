@@ -1,7 +1,9 @@
 import { pino } from "pino";
 import { expect, test } from "vitest";
 import { OpenShellError } from "../common/errors.ts";
-import type { Client, compute } from "../wire/index.ts";
+import { type Client, type compute, openshell } from "../wire/index.ts";
+import { inDefault, TestGateway, untilPhase } from "./_testing.ts";
+import { about } from "./_testing-sandbox.ts";
 import { Convergence } from "./convergence.ts";
 import { afterAction, created, deleteRequested, stopRequested, vanished } from "./sandbox/lifecycle.ts";
 import type { Sandboxes } from "./sandbox/sandboxes.ts";
@@ -29,7 +31,7 @@ test("when the driver's answer cannot be stored, it is asked again, each time la
   const { signal } = new AbortController();
   const convergence = new Convergence({ sandboxes, driver, log: pino({ level: "silent" }), signal });
   convergence.kick(record());
-  await convergence.outcome("one");
+  await convergence.outcome("one", "stop");
   expect(askedAt).toHaveLength(1);
   await expect.poll(() => lifecycle.applied.state, { timeout: 10_000 }).toBe("absent");
   const [first = 0, second = 0, third = 0] = askedAt;
@@ -63,7 +65,7 @@ test.each(["while it is asked for", "in the pause after it"])(
     convergence.kick(record());
     const refuse = () => {
       made.reject(new OpenShellError("unavailable", "the cluster is away"));
-      return convergence.outcome("one");
+      return convergence.outcome("one", "create");
     };
     if (when === "in the pause after it") await refuse();
     lifecycle = deleteRequested(lifecycle);
@@ -95,6 +97,20 @@ test("a driver that is not let into its own cluster is asked again: no caller's 
   const backoff = { initialMs: 1 };
   const convergence = new Convergence({ sandboxes, driver, log: pino({ level: "silent" }), signal, backoff });
   convergence.kick(record());
-  await convergence.outcome("one");
+  await convergence.outcome("one", "create");
   await expect.poll(() => lifecycle).toEqual(afterAction(created(), "create", "pair"));
+});
+
+test("a delete that meets a create that is refused says that the sandbox is gone, the create why", async () => {
+  await using test = await TestGateway.start();
+  const made = Promise.withResolvers<void>();
+  test.driver.made = made.promise;
+  const creating = test.client.createSandbox({ workspaceScope: inDefault, name: "one", spec: {} });
+  const refused = expect(creating).rejects.toMatchObject({ code: "resource-exhausted" });
+  await expect.poll(() => test.driver.calls).toContain("create");
+  const deleting = test.client.deleteSandbox(about("one"));
+  await untilPhase(test.client, "one", "DELETING");
+  made.reject(new OpenShellError("resource-exhausted", "exceeded quota"));
+  await refused;
+  expect(await deleting).toMatchObject({ outcome: openshell.DeletionOutcome.COMPLETED });
 });

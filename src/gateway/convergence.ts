@@ -42,6 +42,11 @@ interface Work {
   readonly overtaken: AbortController;
 }
 
+/** Whoever waits for the outcome of one kind of call. */
+interface Waiter extends PromiseWithResolvers<void> {
+  readonly action: DriverAction;
+}
+
 /**
  * Tells the driver what is wanted of each sandbox, one call at a time per sandbox, until it has accepted. The store is always written
  * first, every call may be repeated, so a gateway that dies anywhere goes on from the store.
@@ -49,7 +54,7 @@ interface Work {
 export class Convergence {
   readonly #options: ConvergenceOptions;
   readonly #working = new Map<string, Work>();
-  readonly #waiters = new Map<string, PromiseWithResolvers<void>[]>();
+  readonly #waiters = new Map<string, readonly Waiter[]>();
 
   constructor(options: ConvergenceOptions) {
     this.#options = options;
@@ -67,12 +72,13 @@ export class Convergence {
   }
 
   /**
-   * The outcome of the sandbox's next call: resolves when the driver accepted it or has to be asked again later.
+   * The outcome of the sandbox's next call of this kind: resolves when the driver accepted it or has to be asked again later, and when nothing
+   * is left to ask.
    * @throws what the driver refused it with
    */
-  outcome(id: string): Promise<void> {
+  outcome(id: string, action: DriverAction): Promise<void> {
     if (!this.#working.has(id)) return Promise.resolve();
-    const waiter = Promise.withResolvers<void>();
+    const waiter = { action, ...Promise.withResolvers<void>() };
     this.#waiters.set(id, [...(this.#waiters.get(id) ?? []), waiter]);
     return waiter.promise;
   }
@@ -98,7 +104,7 @@ export class Convergence {
         if (!signal.aborted)
           log.error({ err: error, sandbox: id, attempt }, "the store failed; the driver is asked again");
       }
-      this.#settle(id);
+      this.#settle(id, work.action);
       const until = AbortSignal.any([signal, work.overtaken.signal]);
       await sleep(backoffMs(attempt, { initialMs: 250, ...backoff }), until).catch(() => {});
     }
@@ -114,7 +120,7 @@ export class Convergence {
     const { log, signal } = this.#options;
     try {
       await this.#perform(record, action);
-      this.#settle(record.id);
+      this.#settle(record.id, action);
       return true;
     } catch (thrown) {
       if (signal.aborted) return false;
@@ -135,7 +141,7 @@ export class Convergence {
     }
     if (action === "stop" || action === "delete" || !isDefinitive(error.code)) return false;
     sandboxes.change(id, (life) => failed(life, error.details.reason ?? "DriverRefused", error.message));
-    this.#settle(id, error);
+    this.#settle(id, action, error);
     return true;
   }
 
@@ -172,10 +178,14 @@ export class Convergence {
     );
   }
 
-  #settle(id: string, error?: OpenShellError): void {
+  /** @param action whose waiters have their answer. @default every one's */
+  #settle(id: string, action?: DriverAction, error?: OpenShellError): void {
     const waiters = this.#waiters.get(id) ?? [];
-    this.#waiters.delete(id);
+    const waiting = waiters.filter((one) => action !== undefined && one.action !== action);
+    if (waiting.length === 0) this.#waiters.delete(id);
+    else this.#waiters.set(id, waiting);
     for (const waiter of waiters) {
+      if (waiting.includes(waiter)) continue;
       if (error === undefined) waiter.resolve();
       else waiter.reject(error);
     }

@@ -76,7 +76,7 @@ export function sandboxService(
         );
         const record = sandboxes.create(object, ({ object: sandbox }) => begun({ sandbox }));
         try {
-          await patiently(convergence.outcome(record.id));
+          await patiently(convergence.outcome(record.id, "create"));
         } catch (error) {
           // The driver refused for good and left nothing: neither do we.
           sandboxes.remove(record.id);
@@ -110,7 +110,7 @@ export function sandboxService(
         const { COMPLETED, ACCEPTED } = openshell.DeletionOutcome;
         sandboxes.change(record.id, deleteRequested);
         begun({ outcome: ACCEPTED, sandboxId: record.id });
-        await patiently(convergence.outcome(record.id));
+        await patiently(convergence.outcome(record.id, "delete"));
         const gone = sandboxes.byId(record.id) === undefined;
         return { outcome: gone ? COMPLETED : ACCEPTED, sandboxId: record.id };
       }),
