@@ -1,9 +1,10 @@
 import { pino } from "pino";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { OpenShellError } from "../common/errors.ts";
 import { type Client, type compute, openshell } from "../wire/index.ts";
 import { inDefault, TestGateway, untilPhase } from "./_testing.ts";
-import { about } from "./_testing-sandbox.ts";
+import { MemoryDriver } from "./_testing-driver.ts";
+import { about, create } from "./_testing-sandbox.ts";
 import { Convergence } from "./convergence.ts";
 import { afterAction, created, deleteRequested, stopRequested, vanished } from "./sandbox/lifecycle.ts";
 import type { Sandboxes } from "./sandbox/sandboxes.ts";
@@ -113,4 +114,37 @@ test("a delete that meets a create that is refused says that the sandbox is gone
   made.reject(new OpenShellError("resource-exhausted", "exceeded quota"));
   await refused;
   expect(await deleting).toMatchObject({ outcome: openshell.DeletionOutcome.COMPLETED });
+});
+
+/** A sandbox whose start the driver does not answer, as where the old Pod's node is lost. */
+async function starting(name: string) {
+  const driver = new MemoryDriver();
+  Object.assign(driver.implementation, {
+    startSandbox: () => {
+      driver.calls.push("start");
+      return new Promise<never>(() => {});
+    },
+  });
+  const test = await TestGateway.start({ driver });
+  onTestFinished(() => test[Symbol.asyncDispose]());
+  await create(test, name);
+  await test.client.stopSandbox(about(name));
+  await untilPhase(test.client, name, "STOPPED");
+  await expect.poll(() => test.driver.calls).toContain("stop");
+  await test.client.startSandbox(about(name));
+  await expect.poll(() => test.driver.calls).toContain("start");
+  return test;
+}
+
+test("a delete waits for no start that the driver does not answer", async () => {
+  const test = await starting("one");
+  const { outcome } = await test.client.deleteSandbox(about("one"));
+  expect(outcome).toBe(openshell.DeletionOutcome.COMPLETED);
+});
+
+test("a stop waits for no start that the driver does not answer, and the driver is asked to stop what may come of it", async () => {
+  const test = await starting("one");
+  await test.client.stopSandbox(about("one"));
+  await expect.poll(() => test.driver.calls.slice(-3)).toEqual(["stop", "start", "stop"]);
+  await untilPhase(test.client, "one", "STOPPED");
 });

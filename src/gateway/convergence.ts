@@ -3,7 +3,7 @@ import { type ErrorCode, OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import type { Client, compute } from "../wire/index.ts";
 import { driverSandbox } from "./sandbox/driver-request.ts";
-import { afterAction, type DriverAction, failed, nextAction } from "./sandbox/lifecycle.ts";
+import { afterAction, type DriverAction, failed, found, nextAction } from "./sandbox/lifecycle.ts";
 import type { Sandboxes } from "./sandbox/sandboxes.ts";
 import type { SandboxRecord } from "./store/sandboxes.ts";
 
@@ -60,7 +60,10 @@ export class Convergence {
     this.#options = options;
   }
 
-  /** Goes on with a sandbox where something is left to do. What waits to ask for something else again waits no longer. */
+  /**
+   * Goes on with a sandbox where something is left to do. What waits to ask for something else again waits no longer, nor does a start or a
+   * stop that the driver has not answered: one that waits for a lost node would keep a delete from being asked for.
+   */
   kick({ id, lifecycle }: SandboxRecord): void {
     const action = nextAction(lifecycle);
     const work = this.#working.get(id);
@@ -96,7 +99,7 @@ export class Convergence {
         if (action !== before) attempt = 0;
         before = action;
         work.action = action;
-        if (await this.#attempt(record, action, attempt)) {
+        if (await this.#attempt(record, action, work.overtaken.signal, attempt)) {
           attempt = -1;
           continue;
         }
@@ -116,16 +119,22 @@ export class Convergence {
    * @returns false when the same call is to be made again, later
    * @throws what the store cannot be read or written with
    */
-  async #attempt(record: SandboxRecord, action: DriverAction, attempt: number): Promise<boolean> {
+  async #attempt(
+    record: SandboxRecord,
+    action: DriverAction,
+    overtaken: AbortSignal,
+    attempt: number,
+  ): Promise<boolean> {
     const { log, signal } = this.#options;
     try {
-      await this.#perform(record, action);
+      await this.#perform(record, action, overtaken);
       this.#settle(record.id, action);
       return true;
     } catch (thrown) {
       if (signal.aborted) return false;
       const error = OpenShellError.from(thrown);
-      log.warn({ err: error, sandbox: record.id, action, attempt }, "the driver did not do what was asked");
+      const level = overtaken.aborted && error.code === "cancelled" ? "debug" : "warn";
+      log[level]({ err: error, sandbox: record.id, action, attempt }, "the driver did not do what was asked");
       return this.#giveUp(record, action, error);
     }
   }
@@ -139,16 +148,22 @@ export class Convergence {
         return true;
       }
     }
-    if (action === "stop" || action === "delete" || !isDefinitive(error.code)) return false;
+    if (action === "stop" || action === "delete") return false;
+    if (!isDefinitive(error.code)) {
+      // Nobody knows what becomes of a start that was not answered. Where it is not wanted any more, it is to be stopped.
+      if (action === "start") sandboxes.change(id, (life) => found(life, true));
+      return false;
+    }
     sandboxes.change(id, (life) => failed(life, error.details.reason ?? "DriverRefused", error.message));
     this.#settle(id, action, error);
     return true;
   }
 
-  async #perform(record: SandboxRecord, action: DriverAction): Promise<void> {
+  async #perform(record: SandboxRecord, action: DriverAction, overtaken: AbortSignal): Promise<void> {
     const { sandboxes, driver, signal } = this.#options;
     const { id, name, workspace, lifecycle } = record;
     const call = { signal, timeoutMs: callTimeoutMs };
+    const untilOvertaken = { ...call, signal: AbortSignal.any([signal, overtaken]) };
     using _ = action === "create" ? sandboxes.beingCreated(id) : undefined;
     let identity = "";
     switch (action) {
@@ -159,11 +174,11 @@ export class Convergence {
       case "start": {
         const { generationId, runtimeIdentity: expectedRuntimeIdentity } = lifecycle;
         const request = { sandboxId: id, name, generationId, expectedRuntimeIdentity };
-        ({ runtimeIdentity: identity } = await driver.startSandbox(request, call));
+        ({ runtimeIdentity: identity } = await driver.startSandbox(request, untilOvertaken));
         break;
       }
       case "stop":
-        await driver.stopSandbox({ sandboxId: id, name }, call);
+        await driver.stopSandbox({ sandboxId: id, name }, untilOvertaken);
         break;
       case "delete": {
         const { deleted } = await driver.deleteSandbox({ sandboxId: id, name }, call);
