@@ -25,7 +25,7 @@ const phaseOf = (input: Partial<PhaseInput>) => decidePhase({ ...base, ...input 
 
 describe("the phase table", () => {
   it("answers every combination", () => {
-    expect(everyInput).toHaveLength(4 * 3 * 5 * 8 * 2);
+    expect(everyInput).toHaveLength(4 * 4 * 5 * 8 * 2);
     for (const input of everyInput) {
       expect(
         phaseTable.some((candidate) => matches(candidate, input)),
@@ -79,6 +79,12 @@ describe("the phase table", () => {
       phase: "ERROR",
       reason: "NetworkPolicyNotEnforced",
     });
+  });
+
+  it("says that a sandbox is lost whatever else it was, unless it is being deleted", () => {
+    for (const input of everyInput.filter(({ desired, outcome }) => outcome === "lost" && desired !== "deleted")) {
+      expect(decidePhase(input)).toMatchObject({ phase: "ERROR", reason: "ResourceDeleted" });
+    }
   });
 
   it("deletes whatever the state is", () => {

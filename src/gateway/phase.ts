@@ -5,8 +5,8 @@
 
 /** What is wanted; see sandbox/lifecycle.ts. */
 export const desires = ["running", "ended", "stopped", "deleted"] as const;
-/** How the run ended, if it did. */
-export const outcomes = ["none", "completed", "failed"] as const;
+/** How the run ended, if it did. `lost`: however it ended, nothing is left of the sandbox in the cluster. */
+export const outcomes = ["none", "completed", "failed", "lost"] as const;
 /** `unknown`: not heard of since the last start. `waiting`: on its way. */
 export const driverStates = ["unknown", "waiting", "running", "failed", "stopped"] as const;
 /** From no session at all to a runtime that serves. */
@@ -49,6 +49,7 @@ export const readyReasons = [
   "WaitingForMainProcess",
   "ReplacingSupervisor",
   "NetworkPolicyNotEnforced",
+  "ResourceDeleted",
 ] as const;
 
 export type ReadyReason = (typeof readyReasons)[number];
@@ -64,6 +65,12 @@ export interface PhaseRow {
 
 export const phaseTable: readonly PhaseRow[] = [
   row({ desired: ["deleted"] }, "DELETING", "Deleting", "the sandbox is being deleted"),
+  row(
+    { outcome: ["lost"] },
+    "ERROR",
+    "ResourceDeleted",
+    "the sandbox's resource was deleted in the cluster, not through the gateway; its files went with it",
+  ),
   row(
     { desired: ["stopped"], driver: ["stopped"] },
     "STOPPED",

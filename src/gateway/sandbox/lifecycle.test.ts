@@ -79,7 +79,10 @@ describe("a sandbox's lifecycle", () => {
     expect(converge(startRequested(gone, "g2")).calls).toEqual(["create"]);
     // Also when the run had failed, or was stopped, before that.
     const failedBefore = vanished(failedInDriver(running, "OutOfMemory", "sentence"));
-    expect(failedBefore.failure?.reason).toBe("OutOfMemory");
+    expect(failedBefore.failure).toMatchObject({
+      reason: "ResourceDeleted",
+      message: expect.stringMatching(/^the sandbox's resource was deleted.*; before that: sentence$/),
+    });
     for (const before of [failedBefore, vanished(converge(stopRequested(running)).to)]) {
       expect(converge(startRequested(before, "g2")).calls).toEqual(["create"]);
     }

@@ -119,9 +119,25 @@ export function found(before: Lifecycle, isRunning: boolean): Lifecycle {
   return isUnwanted && isUnheardOf ? afterAction(before, "create") : before;
 }
 
-/** What the driver ran is gone though nobody here deleted it; the next start makes it anew. */
+const resourceDeleted = "ResourceDeleted";
+
+/**
+ * What the driver had is gone though nobody here deleted it, and with it the sandbox's files: that outweighs how the run ended, if it did. The
+ * next start makes it anew.
+ */
 export function vanished(before: Lifecycle): Lifecycle {
-  const sentence = "the sandbox's resource was deleted in the cluster, not through this gateway";
-  const gone = failed(before, "ResourceDeleted", sentence);
+  const { failure: former, ...rest } = before;
+  const sentence =
+    "the sandbox's resource was deleted in the cluster, not through this gateway; its files went with it";
+  const message =
+    former === undefined || former.reason === resourceDeleted
+      ? sentence
+      : `${sentence}; before that: ${former.message}`;
+  const gone = failed(rest, resourceDeleted, message);
   return { ...gone, applied: { ...gone.applied, state: "absent" } };
+}
+
+/** Whether it vanished and was neither found again nor started since. */
+export function isLost({ failure, applied }: Lifecycle): boolean {
+  return failure?.reason === resourceDeleted && applied.state === "absent";
 }

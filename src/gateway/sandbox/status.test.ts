@@ -15,6 +15,7 @@ import {
   type Lifecycle,
   startRequested,
   stopRequested,
+  vanished,
 } from "./lifecycle.ts";
 import { deriveStatus, type StatusInput } from "./status.ts";
 
@@ -163,6 +164,33 @@ describe("a status", () => {
     expect(phaseOf({ lifecycle: created() })).toBe("PROVISIONING");
     // What the driver took is stopped when it says so.
     expect(phaseOf({ lifecycle: stopRequested(running) })).toBe("STOPPING");
+  });
+
+  it.each<[string, Lifecycle]>([
+    ["running", running],
+    ["stopped", afterAction(stopRequested(running), "stop")],
+    ["completed", afterAction(exitFinalized(exitReported(running, "m1", 0), "m1"), "stop")],
+    ["ended with 7", afterAction(exitFinalized(exitReported(running, "m1", 7), "m1"), "stop")],
+    ["failed, then stopped", afterAction(stopRequested(failedInDriver(running, "Evicted", "")), "stop")],
+  ])("says that its files are gone with its resource when it was %s", (_, lifecycle) => {
+    const seen = (life: Lifecycle, says: StatusInput["driver"]) =>
+      deriveStatus({ ...base, session: noSession, lifecycle: life, driver: says }).status;
+    const lost = vanished(lifecycle);
+    for (const status of [seen(lost, "gone"), seen(stopRequested(lost), "gone"), seen(lost, undefined)]) {
+      expect(status.phase).toBe(openshell.SandboxPhase.ERROR);
+      expect(condition(status, "Ready")).toMatchObject({
+        status: "False",
+        reason: "ResourceDeleted",
+        message: expect.stringContaining("its files went with it"),
+      });
+    }
+    const started = startRequested(lost, "g2");
+    expect(seen(started, undefined).phase).toBe(openshell.SandboxPhase.STARTING);
+    // The driver turns out to have it.
+    const stopped = afterAction(found(stopRequested(lost), false), "stop");
+    expect(condition(seen(stopped, driver("Stopped", "Stopped", "Stopped")), "Ready")?.reason).not.toBe(
+      "ResourceDeleted",
+    );
   });
 
   const over: Record<string, Lifecycle> = {

@@ -4,7 +4,7 @@ import { type compute, openshell } from "../../wire/index.ts";
 import { decidePhase, type PhaseInput, type PhaseRow } from "../phase.ts";
 import { isFenced, type SessionView, sessionState } from "../sessions/view.ts";
 import { type ClassifyReason, type DriverView, driverView } from "./driver-state.ts";
-import { isStarted, type Lifecycle } from "./lifecycle.ts";
+import { isLost, isStarted, type Lifecycle } from "./lifecycle.ts";
 
 /** Everything a status is made of. */
 export interface StatusInput {
@@ -57,7 +57,9 @@ function driverColumn({ lifecycle, driver, isBeingCreated = false, classify }: S
   return isUntold ? { state: "stopped" } : driverView(driver, classify);
 }
 
-function outcomeOf({ failure, exit }: Lifecycle): PhaseInput["outcome"] {
+function outcomeOf(lifecycle: Lifecycle): PhaseInput["outcome"] {
+  const { failure, exit } = lifecycle;
+  if (isLost(lifecycle)) return "lost";
   if (exit !== undefined) return exit.code === 0 ? "completed" : "failed";
   return failure === undefined ? "none" : "failed";
 }
@@ -130,11 +132,11 @@ function fenced(view: SessionView): Condition {
   return { type: "Fenced", status: "False", reason, message };
 }
 
-/** Why the sandbox is READY or not: the run's own failure first, then what the driver waits for, then the table's sentence. */
+/** Why the sandbox is READY or not: that it is lost first, then the run's own failure, then what the driver waits for, then the table's sentence. */
 function ready({ failure, exit }: Lifecycle, row: PhaseRow, because: compute.DriverCondition | undefined): Condition {
   const type = "Ready";
   if (row.phase === "READY") return { type, status: "True", reason: row.reason, message: row.message };
-  if (row.phase === "ERROR" && exit !== undefined) {
+  if (row.phase === "ERROR" && exit !== undefined && row.reason !== "ResourceDeleted") {
     return {
       type,
       status: "False",
