@@ -71,6 +71,14 @@ export interface PlanMemory {
   readonly restored?: ReadonlyMap<string, readonly number[]>;
   /** Pods that said why they end, as they were last seen, for when nothing is left of them. */
   readonly troubled?: readonly Live<Pod>[];
+  readonly lastSupervisor?: LastSupervisor | undefined;
+}
+
+/** A supervisor that the record names, as this process saw it last: nothing may be left of it by now. */
+export interface LastSupervisor {
+  readonly uid: string;
+  /** UID of the workload Pod that it was released with; undefined while its gate was closed. */
+  readonly peerUid: string | undefined;
 }
 
 /** The cluster refused the supervisor of a session while the workload of its generation runs. */

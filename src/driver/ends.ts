@@ -1,5 +1,6 @@
 import { parseDuration } from "../config/index.ts";
 import type { Live, Pod } from "../kube/index.ts";
+import type { PlanMemory } from "./action.ts";
 import { agentStatus, isEnding, isGated, isReleased, isScheduled, type Observed, releasedWith } from "./observed.ts";
 import { disruptionOf, troubleOf } from "./pod-trouble.ts";
 import { reasonClass, reasons } from "./reasons.ts";
@@ -21,17 +22,45 @@ export function endOfWorkload(
   const isDeleted = workload !== undefined && isEnding(workload, cluster) && !isGated(workload) && !isEvicted;
   if (isAnother || isDeleted) {
     // The API server says on the Pod who took it away; a Pod that is gone may have said it before.
-    const last = isDeleted ? workload : troubled.find(({ metadata }) => metadata.uid === known);
-    const disruption = last && disruptionOf(last);
-    return {
-      condition: "WorkloadReady",
-      reason: disruption?.reason ?? "WorkloadDeleted",
-      message: `${disruption?.message ?? "the workload Pod was deleted by somebody else"}; start the sandbox again, its workspace is kept`,
-    };
+    return deleted(isDeleted ? workload : troubled.find(({ metadata }) => metadata.uid === known));
   }
   const trouble = isEvicted ? undefined : workload && troubleOf(workload);
   if (trouble === undefined || reasonClass(trouble.reason) !== "failed") return undefined;
   return { condition: "WorkloadReady", reason: trouble.reason, message: trouble.message };
+}
+
+/**
+ * Nothing is left of a supervisor, and the workload waits behind its gate: it may have taken the place of one that ran and went together
+ * with that supervisor. A record of a seeded sandbox says nothing of its workload before the first loss of a supervisor, and the seal that
+ * did is gone. So the generation goes on only where this process saw that no workload ran, or that it was this one.
+ */
+export function endOfPair(
+  record: GenerationRecord,
+  workload: Live<Pod>,
+  supervisor: Live<Pod> | undefined,
+  { lastSupervisor, troubled = [] }: Pick<PlanMemory, "lastSupervisor" | "troubled">,
+): Failure | undefined {
+  const { supervisorUid, workloadUid, placement, outdated, seeded } = record;
+  const isTold = workloadUid !== undefined || placement !== undefined || outdated !== undefined || !seeded;
+  if (supervisor !== undefined || supervisorUid === undefined || isTold || !isGated(workload)) return undefined;
+  if (lastSupervisor?.uid !== supervisorUid) {
+    return deleted(
+      undefined,
+      "the supervisor Pod is gone, and whether a workload Pod ran and went with it is not known",
+    );
+  }
+  const { peerUid } = lastSupervisor;
+  if (peerUid === undefined || peerUid === workload.metadata.uid) return undefined;
+  return deleted(troubled.find(({ metadata }) => metadata.uid === peerUid));
+}
+
+function deleted(last: Live<Pod> | undefined, how = "the workload Pod was deleted by somebody else"): Failure {
+  const disruption = last && disruptionOf(last);
+  return {
+    condition: "WorkloadReady",
+    reason: disruption?.reason ?? "WorkloadDeleted",
+    message: `${disruption?.message ?? how}; start the sandbox again, its workspace is kept`,
+  };
 }
 
 /** What must not go on although the Pods were what was asked for when they were released. */

@@ -1,8 +1,8 @@
 import type { Deferred } from "../common/async.ts";
 import type { Live, Pod } from "../kube/index.ts";
-import type { ActedOn, RefusedReplacement, Rendered, Request } from "./action.ts";
+import type { ActedOn, LastSupervisor, RefusedReplacement, Rendered, Request } from "./action.ts";
 import { actedOn } from "./changed-since.ts";
-import type { Observed } from "./observed.ts";
+import { isGated, type Observed, releasedWith } from "./observed.ts";
 import type { GenerationRecord } from "./record.ts";
 
 /** What is known of a sandbox only while this process lives. Losing it loses nothing: it is asked for or done again. */
@@ -23,6 +23,8 @@ export interface Memory {
   readonly restored: Map<string, readonly number[]>;
   /** The last few Pods of which nothing is left, and that said why they ended. */
   troubled: readonly Live<Pod>[];
+  /** As in the plan. */
+  lastSupervisor: LastSupervisor | undefined;
   readonly changedAt: Map<string, { readonly text: string; readonly at: Date }>;
 }
 
@@ -37,19 +39,29 @@ export function newMemory(): Memory {
     refusedReplacement: undefined,
     restored: new Map(),
     troubled: [],
+    lastSupervisor: undefined,
     changedAt: new Map(),
   };
 }
 
 /** Notes new Pods and forgets those that are gone: a sandbox may be started any number of times in one process. */
-export function keepToLivingPods(
-  { writtenSecrets: written, missingSecrets: missing, seen, restored }: Memory,
-  { resource, workloads, supervisors }: Observed,
-): void {
+export function keepToLivingPods(memory: Memory, observed: Observed): void {
+  const { writtenSecrets: written, missingSecrets: missing, seen, restored } = memory;
+  const { resource, workloads, supervisors } = observed;
   const living = new Map([...workloads, ...supervisors].map((pod) => [pod.metadata.uid, pod]));
   for (const key of written) if (!living.has(key.slice(0, key.indexOf("/")))) written.delete(key);
   for (const uid of missing) if (!living.has(uid)) missing.delete(uid);
   for (const uid of seen.keys()) if (!living.has(uid)) seen.delete(uid);
   for (const uid of restored.keys()) if (!living.has(uid) && uid !== resource?.metadata.uid) restored.delete(uid);
   for (const [uid, pod] of living) if (!seen.has(uid)) seen.set(uid, actedOn(pod));
+  memory.lastSupervisor = supervisorNow(observed) ?? memory.lastSupervisor;
+}
+
+function supervisorNow({ record: read, supervisors, cluster }: Observed): LastSupervisor | undefined {
+  if (read?.ok !== true) return undefined;
+  const { record } = read;
+  const pod = supervisors.find(({ metadata }) => metadata.uid === record.supervisorUid);
+  if (pod === undefined) return undefined;
+  const peerUid = releasedWith(pod, record, cluster);
+  return isGated(pod) || peerUid !== undefined ? { uid: pod.metadata.uid, peerUid } : undefined;
 }

@@ -2,7 +2,7 @@ import type { Action, Plan, PlanMemory } from "./action.ts";
 import { planBootstrap, rewriteMissingSecrets } from "./bootstrap.ts";
 import { planToRun, pointService, prepare, runAnew } from "./bring-up.ts";
 import { changedSince } from "./changed-since.ts";
-import { breachWhileRunning, endOfWorkload, isBreach, provisioningTimeout } from "./ends.ts";
+import { breachWhileRunning, endOfPair, endOfWorkload, isBreach, provisioningTimeout } from "./ends.ts";
 import {
   agentStatus,
   currentWorkload,
@@ -198,6 +198,8 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   if (awaitsLastPhase(workload)) return { actions: repairs, ...again(leftMs) };
 
   if (supervisor === undefined || isEnding(supervisor, cluster) || isTerminal(supervisor)) {
+    const both = endOfPair(record, workload, supervisor, memory);
+    if (both !== undefined) return fail(both);
     const replacement = replaceSupervisor(observed, record, workload, supervisor, memory.refusedReplacement);
     if ("failure" in replacement) return fail(replacement.failure);
     return { actions: [...repairs, ...replacement.actions], ...again(leftMs, replacement.againAfterMs) };

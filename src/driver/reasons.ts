@@ -110,7 +110,7 @@ export const reasons = {
   OutOfMemory: entry(ready, "failed", "the workload exceeded its memory limit"),
   Evicted: entry(ready, "failed", "the workload was evicted, by its node or through the eviction API"),
   WorkloadExited: entry(ready, "failed", "the workload container ended"),
-  WorkloadDeleted: entry(ready, "failed", "somebody deleted the workload Pod"),
+  WorkloadDeleted: entry(ready, "failed", "somebody deleted the workload Pod, or it cannot be known that nobody did"),
   SupervisorLost: entry(ready, "failed", "the supervisor was lost and is not replaced (supervisor_replacement)"),
   // Added later; the list is only ever appended to.
   ForeignContainer: entry(admitted, "breach", "somebody added an ephemeral container to a Pod"),

@@ -61,7 +61,10 @@ export class Reconciler {
 
   /** Begins to write. Others may have written meanwhile, if it did before. */
   start(signal: AbortSignal): void {
-    for (const memory of this.#memory.values()) memory.rendered = {};
+    for (const memory of this.#memory.values()) {
+      memory.rendered = {};
+      memory.lastSupervisor = undefined;
+    }
     this.#queue = new WorkQueue({
       reconcile: (id, lost) => this.#timedReconcile(id, lost),
       concurrency,
@@ -205,6 +208,10 @@ export class Reconciler {
       if (actions.length === 0) {
         this.publish(sandboxId);
         return againAfterMs;
+      }
+      // Once it is asked for, what was seen before says nothing of it any more.
+      if (actions.some((action) => action.do === "release" && action.role === "supervisor")) {
+        memory.lastSupervisor = undefined;
       }
       onRound?.(sandboxId, actions);
       const outcomes = await Promise.allSettled(actions.map((action) => executor.perform(action, observed, memory)));
