@@ -19,6 +19,8 @@ export interface Lifecycle {
   readonly exit?: { readonly instanceId: string; readonly code: number; readonly finalized: boolean };
   /** The run was READY once, or is not the sandbox's first: it is STARTING, not PROVISIONING, until it is READY. */
   readonly again: boolean;
+  /** Generation that was READY last. Absent where none was. */
+  readonly served?: string;
 }
 
 /** One call to the driver. */
@@ -102,6 +104,17 @@ export function failed(before: Lifecycle, reason: string, message: string): Life
 export function failedInDriver(before: Lifecycle, reason: string, message: string): Lifecycle {
   const after = failed(before, reason, message);
   return after.applied.state === "running" ? { ...after, applied: { ...after.applied, state: "failed" } } : after;
+}
+
+/** The run is READY. */
+export function hasBegunToServe(before: Lifecycle): Lifecycle {
+  const { again, generationId } = before;
+  return again && hasServed(before) ? before : { ...before, again: true, served: generationId };
+}
+
+/** Whether the run was READY once: without its supervisor its workload is frozen, and serves again when that is back. */
+export function hasServed({ served, generationId }: Lifecycle): boolean {
+  return served === generationId;
 }
 
 /** Whether the driver was told of the newest start, so that what it reports is about this run. */

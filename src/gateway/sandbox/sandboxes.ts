@@ -1,12 +1,22 @@
 import { create, equals } from "@bufbuild/protobuf";
 import { OpenShellError } from "../../common/errors.ts";
 import { type compute, openshell } from "../../wire/index.ts";
-import { noSession, type SessionView, supervisorLost } from "../sessions/view.ts";
+import { noSession, type SessionView } from "../sessions/view.ts";
 import type { SandboxRecord } from "../store/sandboxes.ts";
 import type { Store } from "../store/store.ts";
 import { type ClassifyReason, driverView } from "./driver-state.ts";
 import { SandboxHub } from "./hub.ts";
-import { created, failed, failedInDriver, found, isStarted, type Lifecycle, vanished } from "./lifecycle.ts";
+import {
+  created,
+  failed,
+  failedInDriver,
+  found,
+  hasBegunToServe,
+  hasServed,
+  isStarted,
+  type Lifecycle,
+  vanished,
+} from "./lifecycle.ts";
 import { type DerivedStatus, deriveStatus } from "./status.ts";
 
 export interface SandboxesOptions {
@@ -35,9 +45,13 @@ export class Sandboxes {
     this.#store = options.store;
     this.#classify = options.classify;
     this.#now = options.now ?? Date.now;
-    for (const { id, object } of this.all()) {
-      // A workload that served before this process began is frozen until its supervisor reconnects here.
-      if (object.status?.phase === openshell.SandboxPhase.READY) this.#sessions.set(id, supervisorLost);
+    // Releases that did not write down which run has served left its status alone.
+    const unmarked: SandboxRecord[] = [];
+    for (const record of this.all()) {
+      if (!hasServed(record.lifecycle) && serves(record.object.status)) unmarked.push(record);
+    }
+    for (const record of unmarked) {
+      this.#store.sandboxes.update(record, record.object, hasBegunToServe(record.lifecycle));
     }
   }
 
@@ -181,10 +195,17 @@ export class Sandboxes {
   }
 }
 
+/** Whether a status is that of a run that serves, or did until its supervisor was lost. */
+function serves(status: openshell.SandboxStatus | undefined): boolean {
+  const { phase, conditions = [] } = status ?? {};
+  const ready = conditions.find(({ type }) => type === "Ready");
+  return phase === openshell.SandboxPhase.READY || ready?.reason === "ReplacingSupervisor";
+}
+
 /** What follows from a phase: a run that was READY once, or one that can only end. */
 function consequences(lifecycle: Lifecycle, { row, input, status }: DerivedStatus): Lifecycle {
   const ready = status.conditions.find((one) => one.type === "Ready");
-  if (row.phase === "READY") return lifecycle.again ? lifecycle : { ...lifecycle, again: true };
+  if (row.phase === "READY") return hasBegunToServe(lifecycle);
   if (row.phase !== "ERROR" || input.outcome !== "none" || ready === undefined) return lifecycle;
   const fail = input.driver === "failed" && isStarted(lifecycle) ? failedInDriver : failed;
   return fail(lifecycle, ready.reason, ready.message);

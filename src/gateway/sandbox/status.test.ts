@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import { describe, expect, it } from "vitest";
 import { boundary, compute, openshell } from "../../wire/index.ts";
-import { lostSession, newSession, noSession, sessionState, withEvent } from "../sessions/view.ts";
+import { newSession, noSession, sessionState, withEvent } from "../sessions/view.ts";
 import { type ClassifyReason, driverView } from "./driver-state.ts";
 import {
   afterAction,
@@ -12,6 +12,7 @@ import {
   failed,
   failedInDriver,
   found,
+  hasBegunToServe,
   type Lifecycle,
   startRequested,
   stopRequested,
@@ -93,18 +94,26 @@ describe("a session's column", () => {
       [boundaryUp, fenced].reduce(withEvent, newSession),
       serving,
     ];
-    expect(steps.map(sessionState)).toEqual(["none", "no-boundary", "unfenced", "launching", "up"]);
+    expect(steps.map((view) => sessionState(view, false))).toEqual([
+      "none",
+      "no-boundary",
+      "unfenced",
+      "launching",
+      "up",
+    ]);
   });
 
   it("is frozen after a serving supervisor is lost, and none after one that never served", () => {
-    expect(sessionState(lostSession(serving))).toBe("frozen");
-    expect(sessionState(lostSession(newSession))).toBe("none");
+    expect(sessionState(noSession, true)).toBe("frozen");
+    expect(sessionState(noSession, false)).toBe("none");
+    // It is back, and has said nothing yet.
+    expect(sessionState(newSession, true)).toBe("no-boundary");
   });
 
   it("is frozen when the fence is breached", () => {
     const state = boundary.FenceStatus_State.BREACHED;
     const breached = event({ case: "fence", value: create(boundary.FenceStatusSchema, { state }) });
-    expect(sessionState(withEvent(serving, breached))).toBe("frozen");
+    expect(sessionState(withEvent(serving, breached), true)).toBe("frozen");
   });
 });
 
@@ -202,8 +211,8 @@ describe("a status", () => {
   it.each(Object.keys(over))("of a run that is over (%s) speaks of no supervisor that will come back", (reason) => {
     const lifecycle = over[reason] as Lifecycle;
     const gone = driver("Stopped", "Stopped", reason === "Stopping" ? "Stopping" : "Stopped");
-    for (const session of [lostSession(serving), noSession]) {
-      const { status } = deriveStatus({ ...base, lifecycle, driver: gone, session });
+    for (const life of [lifecycle, hasBegunToServe(lifecycle)]) {
+      const { status } = deriveStatus({ ...base, lifecycle: life, driver: gone, session: noSession });
       const message = expect.stringMatching(/^the run is over/);
       expect(condition(status, "SupervisorConnected")).toMatchObject({ status: "False", reason, message });
       expect(condition(status, "Fenced")).toMatchObject({ status: "False", reason, message });
@@ -225,7 +234,7 @@ describe("a status", () => {
   });
 
   it("of a run that goes on still says that its supervisor is being replaced", () => {
-    const { status } = deriveStatus({ ...base, session: lostSession(serving) });
+    const { status } = deriveStatus({ ...base, lifecycle: hasBegunToServe(running), session: noSession });
     expect(condition(status, "SupervisorConnected")).toMatchObject({ reason: "ReplacingSupervisor" });
   });
 });

@@ -2,9 +2,9 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { type Timestamp, timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { type compute, openshell } from "../../wire/index.ts";
 import { decidePhase, type PhaseInput, type PhaseRow } from "../phase.ts";
-import { isFenced, type SessionView, sessionState } from "../sessions/view.ts";
+import { isFenced, isNotEnforced, type SessionView, sessionState } from "../sessions/view.ts";
 import { type ClassifyReason, type DriverView, driverView } from "./driver-state.ts";
-import { isLost, isStarted, type Lifecycle } from "./lifecycle.ts";
+import { hasServed, isLost, isStarted, type Lifecycle } from "./lifecycle.ts";
 
 /** Everything a status is made of. */
 export interface StatusInput {
@@ -36,7 +36,7 @@ export function deriveStatus(from: StatusInput): DerivedStatus {
     // Until the driver accepted the newest start, a failure it reports is the former run's.
     driver:
       driver.state === "failed" && !isStarted(lifecycle) && lifecycle.desired === "running" ? "waiting" : driver.state,
-    session: sessionState(session),
+    session: sessionState(session, hasServed(lifecycle)),
     run: lifecycle.again ? "again" : "first",
   };
   const row = decidePhase(input);
@@ -101,17 +101,19 @@ function transitionTime({ before, nowMs }: StatusInput, { type, status }: Condit
 
 /** A run that is over waits for no supervisor and for no fence: what is no longer true is False for the reason that ended the run. */
 function ofSession({ lifecycle, session }: StatusInput, row: PhaseRow): Condition[] {
-  const conditions = [supervisorConnected(session), fenced(session)];
+  const conditions = [supervisorConnected(session, hasServed(lifecycle)), fenced(session)];
   const isOver = lifecycle.desired !== "running";
-  if (!isOver || session.connected || sessionState(session) === "not-enforced") return conditions;
+  if (!isOver || session.connected || isNotEnforced(session)) return conditions;
   const message = "the run is over, and its supervisor has left with it";
   return conditions.map((one) => ({ ...one, status: "False", reason: row.reason, message }));
 }
 
-function supervisorConnected(view: SessionView): Condition {
+function supervisorConnected(view: SessionView, served: boolean): Condition {
   const type = "SupervisorConnected";
-  if (view.frozen) {
-    const message = view.frozenReason || "the workload is frozen until its supervisor is back";
+  if (view.frozen || (served && !view.connected)) {
+    const message = view.connected
+      ? view.frozenReason || "the workload is frozen until its supervisor is back"
+      : "the supervisor's session was lost; the workload is frozen until it is back";
     return { type, status: "False", reason: "ReplacingSupervisor", message };
   }
   if (!view.connected)
@@ -122,8 +124,7 @@ function supervisorConnected(view: SessionView): Condition {
 }
 
 function fenced(view: SessionView): Condition {
-  const sessionColumn = sessionState(view);
-  const reason = sessionColumn === "not-enforced" ? "NetworkPolicyNotEnforced" : "WaitingForFence";
+  const reason = isNotEnforced(view) ? "NetworkPolicyNotEnforced" : "WaitingForFence";
   if (isFenced(view)) return { type: "Fenced", status: "True", reason: "Fenced", message: "" };
   const message =
     view.reachable === ""

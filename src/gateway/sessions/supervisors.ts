@@ -11,7 +11,7 @@ import type { Store } from "../store/store.ts";
 import { runLaunch } from "./launch.ts";
 import { admit, type Registration, release } from "./registry.ts";
 import { RelayBroker } from "./relay-broker.ts";
-import { lostSession, newSession } from "./view.ts";
+import { newSession, noSession } from "./view.ts";
 
 /** How often both sides say that they are there, in milliseconds. */
 export const heartbeatMs = 10_000;
@@ -153,7 +153,7 @@ export class Supervisors {
     if (registration?.connection !== number) return;
     this.#registrations.set(sandboxId, release(registration, number));
     this.relays.abandon(sandboxId, this.#whyClosed(sandboxId));
-    this.#options.sandboxes.setSession(sandboxId, lostSession);
+    this.#options.sandboxes.setSession(sandboxId, () => noSession);
   }
 
   /** A supervisor goes with its Pod when the sandbox is stopped, which whoever uses it is to know. */

@@ -35,18 +35,6 @@ export const noSession: SessionView = {
 
 export const newSession: SessionView = { ...noSession, connected: true };
 
-/** The view once the supervisor is gone: a workload that served is frozen from then on. */
-export function lostSession(view: SessionView): SessionView {
-  const served = ["up", "ended", "frozen"].includes(sessionState(view));
-  return served ? supervisorLost : noSession;
-}
-
-export const supervisorLost: SessionView = {
-  ...noSession,
-  frozen: true,
-  frozenReason: "the supervisor's session was lost; the workload is frozen until it is back",
-};
-
 /** The view after one event of the launch relay. What the event says of the workload is in the end the agent's: nothing is kept at its length. */
 export function withEvent(view: SessionView, { payload }: boundary.LaunchEvent): SessionView {
   switch (payload.case) {
@@ -87,12 +75,15 @@ function timeOf(told: Timestamp | undefined): Timestamp | undefined {
   return isTime ? create(TimestampSchema, { seconds, nanos }) : undefined;
 }
 
-/** The session's column of the phase table. */
-export function sessionState(view: SessionView): PhaseInput["session"] {
+/**
+ * The session's column of the phase table.
+ * @param served whether the run was READY once: without its supervisor its workload is frozen
+ */
+export function sessionState(view: SessionView, served: boolean): PhaseInput["session"] {
   const { FenceStatus_State: Fence, MainProcessStatus_State: Main } = wire;
-  if (view.fence === Fence.NOT_ENFORCED) return "not-enforced";
+  if (isNotEnforced(view)) return "not-enforced";
   if (view.frozen || view.fence === Fence.BREACHED) return "frozen";
-  if (!view.connected) return "none";
+  if (!view.connected) return served ? "frozen" : "none";
   if (!view.boundary.connected) return "no-boundary";
   if (view.fence !== Fence.FENCED && view.fence !== Fence.UNCHECKED) return "unfenced";
   switch (view.mainProcess?.state) {
@@ -106,6 +97,11 @@ export function sessionState(view: SessionView): PhaseInput["session"] {
     default:
       return "launching";
   }
+}
+
+/** True once the runtime says that the cluster does not enforce the NetworkPolicy. */
+export function isNotEnforced(view: SessionView): boolean {
+  return view.fence === wire.FenceStatus_State.NOT_ENFORCED;
 }
 
 /** True once the runtime says that nothing the agent runs can reach the network, or that the check is off. */
