@@ -1,5 +1,6 @@
 import type { Live, ObjectMeta, Pod } from "../kube/index.ts";
 import type { BoundaryRole } from "../manifests/index.ts";
+import type { ClassMade } from "./class-made.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 
 /** One write. The executor knows how; the plan says what, and for the log `why`. */
@@ -72,6 +73,8 @@ export interface PlanMemory {
   /** Pods that said why they end, as they were last seen, for when nothing is left of them. */
   readonly troubled?: readonly Live<Pod>[];
   readonly lastSupervisor?: LastSupervisor | undefined;
+  /** What classes had made of the Pods that this process verified whole, by UID. */
+  readonly verified?: ReadonlyMap<string, ClassMade>;
 }
 
 /** A supervisor that the record names, as this process saw it last: nothing may be left of it by now. */

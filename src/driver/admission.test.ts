@@ -339,7 +339,7 @@ describe("what the two Pods mean together", () => {
     supervisor: testPod("supervisor", record, { gated: false, spec: change.supervisor ?? {} }),
   });
   const failure = (given: ReturnType<typeof pods>, record = required, cluster = calmCluster) =>
-    admissionFailure(testObserved(record, { cluster }), record, "openshell", given, "workload")?.reason;
+    admissionFailure(testObserved(record, { cluster }), record, { gatewayId: "openshell" }, given, "workload")?.reason;
 
   test("a supervisor that could preempt its workload is refused in required mode", () => {
     expect(failure(pods({ supervisor: { priority: 10 } }))).toBe("PriorityWouldPreemptPeer");
@@ -369,7 +369,7 @@ test("a template field that the CRD pruned is told apart from admission", () => 
   delete stored.hostUsers;
   const workload = testPod("workload", record, { spec: { hostUsers: undefined } });
   const given = { workload, supervisor: testPod("supervisor", record) };
-  expect(admissionFailure(observed, record, "openshell", given, "workload")).toMatchObject({
+  expect(admissionFailure(observed, record, { gatewayId: "openshell" }, given, "workload")).toMatchObject({
     reason: "AgentSandboxSchemaTooOld",
     message: expect.stringContaining("spec.hostUsers"),
   });

@@ -16,7 +16,7 @@ export function planBootstrap(
   supervisor: Live<Pod>,
 ): { readonly actions: readonly Action[] } | { readonly failure: Failure } {
   const first = firstPlaced(record);
-  const failure = admissionFailure(observed, record, memory.gatewayId, { workload, supervisor }, first);
+  const failure = admissionFailure(observed, record, memory, { workload, supervisor }, first);
   if (failure !== undefined) {
     const anew = remake(observed, record, memory, { workload, supervisor });
     return anew === undefined ? { failure } : { actions: [anew] };

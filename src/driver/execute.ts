@@ -30,6 +30,7 @@ import {
 } from "../manifests/index.ts";
 import { ignoring } from "./_ignoring.ts";
 import type { Action, Rendered } from "./action.ts";
+import { classMade, classRules } from "./class-made.ts";
 import type { LeadingClient } from "./leading-client.ts";
 import { makeObject } from "./made-object.ts";
 import type { Observed } from "./observed.ts";
@@ -305,7 +306,9 @@ export class Executor {
       throw error;
     }
     overlay.put(record.sandbox.id, pods.plural, released);
-    const violations = violationsOf(role, released, record, gatewayId, observed.cluster);
+    // What was released was verified, if under other classes than today's.
+    const rules = classRules(classMade(pod));
+    const violations = violationsOf(role, released, record, gatewayId, observed.cluster, rules);
     if (violations.length === 0) return undefined;
     log.warn({ sandbox: record.sandbox.id, pod: name, violations }, "admission changed a Pod in its release");
     await this.deletePod(released);

@@ -2,6 +2,7 @@ import type { Deferred } from "../common/async.ts";
 import type { Live, Pod } from "../kube/index.ts";
 import type { ActedOn, LastSupervisor, RefusedReplacement, Rendered, Request } from "./action.ts";
 import { actedOn } from "./changed-since.ts";
+import type { ClassMade } from "./class-made.ts";
 import { isGated, type Observed, releasedWith } from "./observed.ts";
 import type { GenerationRecord } from "./record.ts";
 
@@ -25,6 +26,8 @@ export interface Memory {
   troubled: readonly Live<Pod>[];
   /** As in the plan. */
   lastSupervisor: LastSupervisor | undefined;
+  /** As in the plan. */
+  readonly verified: Map<string, ClassMade>;
   readonly changedAt: Map<string, { readonly text: string; readonly at: Date }>;
 }
 
@@ -40,18 +43,20 @@ export function newMemory(): Memory {
     restored: new Map(),
     troubled: [],
     lastSupervisor: undefined,
+    verified: new Map(),
     changedAt: new Map(),
   };
 }
 
 /** Notes new Pods and forgets those that are gone: a sandbox may be started any number of times in one process. */
 export function keepToLivingPods(memory: Memory, observed: Observed): void {
-  const { writtenSecrets: written, missingSecrets: missing, seen, restored } = memory;
+  const { writtenSecrets: written, missingSecrets: missing, seen, verified, restored } = memory;
   const { resource, workloads, supervisors } = observed;
   const living = new Map([...workloads, ...supervisors].map((pod) => [pod.metadata.uid, pod]));
   for (const key of written) if (!living.has(key.slice(0, key.indexOf("/")))) written.delete(key);
   for (const uid of missing) if (!living.has(uid)) missing.delete(uid);
   for (const uid of seen.keys()) if (!living.has(uid)) seen.delete(uid);
+  for (const uid of verified.keys()) if (!living.has(uid)) verified.delete(uid);
   for (const uid of restored.keys()) if (!living.has(uid) && uid !== resource?.metadata.uid) restored.delete(uid);
   for (const [uid, pod] of living) if (!seen.has(uid)) seen.set(uid, actedOn(pod));
   memory.lastSupervisor = supervisorNow(observed) ?? memory.lastSupervisor;

@@ -6,6 +6,7 @@ import { type Live, type Pod, WorkQueue } from "../kube/index.ts";
 import { labels, sandboxResourceName } from "../manifests/index.ts";
 import { compute } from "../wire/index.ts";
 import type { Action } from "./action.ts";
+import { classMade } from "./class-made.ts";
 import type { ClusterView } from "./cluster-view.ts";
 import type { Executor } from "./execute.ts";
 import type { Hub } from "./hub.ts";
@@ -225,7 +226,12 @@ export class Reconciler {
           memory.restored.set(uid, times.slice(-mostRestorations));
           this.#tellTampering(sandboxId, action);
         }
-        if (isDone && action.do === "write-secret") memory.missingSecrets.delete(action.pod.metadata.uid);
+        if (isDone && action.do === "write-secret") {
+          const { metadata } = action.pod;
+          memory.missingSecrets.delete(metadata.uid);
+          // A Secret is written behind our gate when the Pod is what was asked for; of a released one it says nothing.
+          if (action.ifMissing === undefined) memory.verified.set(metadata.uid, classMade(action.pod));
+        }
         if (isDone && waitingSession(action, observed) !== undefined) memory.refusedReplacement = undefined;
       });
       const failure = failures.find(

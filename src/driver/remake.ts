@@ -4,7 +4,7 @@ import { type Action, type PlanMemory, secretKey } from "./action.ts";
 import { violationText } from "./admission.ts";
 import { isGated, isReleased, type Observed } from "./observed.ts";
 import type { GenerationRecord } from "./record.ts";
-import { violationsOf } from "./verify-pods.ts";
+import { waitingViolations } from "./verify-pods.ts";
 
 /**
  * A Pod is compared with what this build of the gateway renders. One that an earlier process made, and that waits behind our gate, may differ
@@ -22,7 +22,7 @@ export function remake(
   const { cluster } = observed;
   const wrong = (["workload", "supervisor"] as const)
     .filter((role) => !isReleased(pods[role], record, cluster))
-    .map((role) => ({ role, violations: violationsOf(role, pods[role], record, memory.gatewayId, cluster) }))
+    .map((role) => ({ role, violations: waitingViolations(role, pods[role], record, memory, cluster) }))
     .filter(({ violations }) => violations.length > 0);
   const [first] = wrong;
   if (first === undefined || !wrong.every(({ role }) => mayBeFormer(role, pods[role], record, memory)))

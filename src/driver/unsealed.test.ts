@@ -92,7 +92,7 @@ test("a gate that is open without a seal is said to be, with who may have done t
     supervisor: testPod("supervisor", record) as Live<Pod>,
   };
   const observed = testObserved(record, { cluster: calmCluster });
-  expect(admissionFailure(observed, record, testGatewayId, pods, "workload")?.message).toMatch(
+  expect(admissionFailure(observed, record, { gatewayId: testGatewayId }, pods, "workload")?.message).toMatch(
     /^the gate of the workload Pod was opened without this gateway's seal, .*an earlier release of the gateway.*; .*spec\.schedulingGates/,
   );
 });

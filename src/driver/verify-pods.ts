@@ -9,8 +9,10 @@ import {
   supervisorPodSpec,
   workloadPodTemplate,
 } from "../manifests/index.ts";
+import type { PlanMemory } from "./action.ts";
 import { type ExpectedPod, type Violation, verifyAdmission, violationText } from "./admission.ts";
 import { names, type RuleContext } from "./admission-rules.ts";
+import { classRules, isClassMade } from "./class-made.ts";
 import { foreignOpening } from "./fence.ts";
 import { livingRules } from "./living-rules.ts";
 import { type ClusterFacts, generationOf, isEnding, isOwned, isReleased, type Observed } from "./observed.ts";
@@ -32,11 +34,22 @@ export function violationsOf(
   return verifyAdmission(expected, pod as unknown as Record<string, unknown>, { ...context, gated, rules });
 }
 
+/** Compares a Pod behind our gate: what was verified before need not be what today's classes would make of it. */
+export function waitingViolations(
+  role: BoundaryRole,
+  pod: Live<Pod>,
+  record: GenerationRecord,
+  { gatewayId, verified }: Pick<PlanMemory, "gatewayId" | "verified">,
+  cluster: ClusterFacts,
+): Violation[] {
+  return violationsOf(role, pod, record, gatewayId, cluster, classRules(verified?.get(pod.metadata.uid)));
+}
+
 /** Why the generation must not go on, or undefined when both Pods are what was asked for and the fence holds. */
 export function admissionFailure(
   observed: Observed,
   record: GenerationRecord,
-  gatewayId: string,
+  memory: Pick<PlanMemory, "gatewayId" | "verified">,
   pods: Readonly<Record<BoundaryRole, Live<Pod>>>,
   first: BoundaryRole,
 ): Failure | undefined {
@@ -44,7 +57,7 @@ export function admissionFailure(
   for (const role of ["workload", "supervisor"] as const) {
     // A released Pod was verified when it was released, and again in the answer to that.
     if (isReleased(pods[role], record, cluster)) continue;
-    const violations = violationsOf(role, pods[role], record, gatewayId, cluster);
+    const violations = waitingViolations(role, pods[role], record, memory, cluster);
     if (violations.length > 0) return violationFailure(role, violations, observed, record);
   }
   return (
@@ -113,6 +126,9 @@ export function unknownWorkload(
   return violations.length === 0 ? {} : { failure: violationFailure("workload", violations, observed, record) };
 }
 
+const byClasses =
+  "unless an operator changed a RuntimeClass or PriorityClass since the Pod was made; start the sandbox again then";
+
 const openedByOthers = (role: BoundaryRole): string =>
   `the gate of the ${role} Pod was opened without this gateway's seal, by somebody else or by an earlier release of the gateway that ran meanwhile; start the sandbox again`;
 
@@ -126,7 +142,9 @@ export function violationFailure(
   const isOpened = violations.some(
     ({ field, admitted }) => field === "spec.schedulingGates" && !names(admitted).includes(bootstrapGate),
   );
-  const message = isOpened ? `${openedByOthers(role)}; ${text}` : text;
+  const isByClasses = violations.every(({ field }) => isClassMade(field));
+  const said = isByClasses ? `${text}, ${byClasses}` : text;
+  const message = isOpened ? `${openedByOthers(role)}; ${text}` : said;
   const byImageVolume = settings.sandbox_runtime.delivery === "image_volume";
   if (
     byImageVolume &&
