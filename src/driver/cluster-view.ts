@@ -94,6 +94,7 @@ export class ClusterView {
     this.overlay = new WriteOverlay(
       () => options.now().getTime(),
       (plural, namespace = "") => this.#namespaces.get(namespace)?.progressOf(plural),
+      (uid) => this.#forgetObject(uid),
     );
     this.#runtimeClasses = options.informers.of(runtimeClasses);
     this.#priorityClasses = options.informers.of(priorityClasses);
@@ -172,6 +173,7 @@ export class ClusterView {
   async unfollow(name: string): Promise<void> {
     const namespace = this.#namespaces.get(name);
     const shown = namespace === undefined ? [] : this.#idsIn(namespace);
+    for (const { metadata } of namespace?.sandboxes?.list() ?? []) this.#forgetObject(metadata.uid);
     const followed = this.#following.get(name);
     this.#namespaces.delete(name);
     this.#following.delete(name);
@@ -407,6 +409,11 @@ export class ClusterView {
     this.#homes.delete(sandboxId);
   }
 
+  #forgetObject(uid: string): void {
+    this.#readable.delete(uid);
+    this.#progress.forget(uid);
+  }
+
   /** By its record, so that a label that somebody changed hides it from nobody. */
   readonly #sandboxIdOfResource = (resource: Live<AgentSandbox>): string | undefined => {
     const read = this.#recordOf(resource);
@@ -442,11 +449,7 @@ export class ClusterView {
       // A watch tells a label taken away as it tells an end; of an end by us, or of a slow one, we know.
       const wasEnding = deletionTimestamp !== undefined || this.overlay.isDeleted(uid);
       if (id !== undefined && !wasEnding && isMissed(object)) this.overlay.depart(id, plural, object);
-      else {
-        this.overlay.gone(uid);
-        this.#readable.delete(uid);
-        this.#progress.forget(uid);
-      }
+      else this.overlay.gone(uid);
       if (id !== undefined && plural === pods.plural) this.#options.onPodGone(id, object as unknown as Live<Pod>);
       wake(object);
     });

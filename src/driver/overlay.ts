@@ -20,6 +20,7 @@ export type WatchProgress = (plural: string, namespace: string | undefined) => s
 export class WriteOverlay {
   readonly #now: () => number;
   readonly #progress: WatchProgress;
+  readonly #onForgotten: (uid: string) => void;
   readonly #entries = new Map<string, Map<string, Entry>>();
   readonly #deleted = new Map<string, number>();
   readonly #gone = new Map<string, number>();
@@ -28,9 +29,15 @@ export class WriteOverlay {
     { readonly sandboxId: string; readonly plural: string; readonly object: Live<KubeObject> }
   >();
 
-  constructor(now: () => number, progress: WatchProgress = () => undefined) {
+  /** @param onForgotten an object exists no more, or is to be known no more */
+  constructor(
+    now: () => number,
+    progress: WatchProgress = () => undefined,
+    onForgotten: (uid: string) => void = () => undefined,
+  ) {
     this.#now = now;
     this.#progress = progress;
+    this.#onForgotten = onForgotten;
   }
 
   /** An object as the API server answered. */
@@ -91,6 +98,7 @@ export class WriteOverlay {
     }
     for (const [uid, { sandboxId }] of [...this.#departed].filter(([, each]) => isThere(each))) {
       this.#departed.delete(uid);
+      this.#onForgotten(uid);
       ids.add(sandboxId);
     }
     return [...ids];
@@ -98,8 +106,11 @@ export class WriteOverlay {
 
   /** Nothing is left of it. */
   forgetSandbox(sandboxId: string): void {
+    const written = [...(this.#entries.get(sandboxId)?.keys() ?? [])];
+    const departed = [...this.#departed].filter(([, each]) => each.sandboxId === sandboxId).map(([uid]) => uid);
     this.#entries.delete(sandboxId);
-    for (const [uid, each] of this.#departed) if (each.sandboxId === sandboxId) this.#departed.delete(uid);
+    for (const uid of departed) this.#departed.delete(uid);
+    for (const uid of [...written, ...departed]) this.#onForgotten(uid);
   }
 
   isGone(uid: string): boolean {
@@ -111,6 +122,7 @@ export class WriteOverlay {
     this.#departed.delete(uid);
     this.#gone.set(uid, this.#now());
     this.#deleted.delete(uid);
+    this.#onForgotten(uid);
     for (const id of [...this.#entries.keys()]) this.#remove(id, uid);
     this.#prune();
   }

@@ -1,9 +1,9 @@
-import { describe, expect, test } from "vitest";
-import { type AgentSandbox, type Live, sandboxes } from "../kube/index.ts";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { type AgentSandbox, type Live, namespaces, sandboxes } from "../kube/index.ts";
 import { annotations } from "../manifests/index.ts";
-import { FakeCluster } from "./_fake-cluster.ts";
+import { FakeCluster, refusal } from "./_fake-cluster.ts";
 import { testRecord, testResource, testSandboxId } from "./_testing.ts";
-import { driverOn, ready } from "./_testing-driver.ts";
+import { driverOn, ready, settled } from "./_testing-driver.ts";
 import type { GenerationRecord } from "./record.ts";
 import { RecordProgress } from "./record-progress.ts";
 
@@ -90,5 +90,54 @@ describe("an old record that somebody puts back", () => {
     const old = JSON.parse(states[1]?.metadata.annotations?.[annotations.generation] ?? "{}").generation;
     expect(generation.id).not.toBe(old.id);
     expect(await next.reasons()).toEqual(ready);
+  });
+});
+
+describe("nothing is kept of a Sandbox", () => {
+  /** UIDs of what was judged and not forgotten. */
+  function kept(): Set<string> {
+    const uids = new Set<string>();
+    const { judge, forget } = RecordProgress.prototype;
+    vi.spyOn(RecordProgress.prototype, "judge").mockImplementation(function (this: RecordProgress, resource, read) {
+      uids.add(resource.metadata.uid);
+      return judge.call(this, resource, read);
+    });
+    vi.spyOn(RecordProgress.prototype, "forget").mockImplementation(function (this: RecordProgress, uid) {
+      uids.delete(uid);
+      forget.call(this, uid);
+    });
+    onTestFinished(() => void vi.restoreAllMocks());
+    return uids;
+  }
+
+  const isUnknown = async (client: Awaited<ReturnType<typeof driverOn>>["client"]) =>
+    (await client.listSandboxes({})).sandboxes.length === 0;
+
+  test.each(["by us", "by somebody else"])("that is deleted %s", async (whom) => {
+    const uids = kept();
+    const cluster = new FakeCluster();
+    const { client, during, quiet } = await driverOn(cluster, {});
+    await during(client.createSandbox({ sandbox: asked }));
+    expect(uids.size).toBe(1);
+    if (whom === "by us") await during(client.deleteSandbox(byId));
+    for (const resource of cluster.all("sandboxes")) cluster.forget("sandboxes", resource);
+    await settled(cluster, () => isUnknown(client));
+    await quiet();
+    expect([...uids]).toEqual([]);
+  });
+
+  test("that goes with its namespace, where the rights to look for it go first", async () => {
+    const uids = kept();
+    const cluster = new FakeCluster();
+    const { client, during, quiet } = await driverOn(cluster, { workspace_mode: "managed" });
+    await during(client.createSandbox({ sandbox: { ...asked, workspace: "team-a" } }));
+    expect(uids.size).toBe(1);
+    cluster.beforeWrite = ({ resource }) => {
+      if (resource === "sandboxes" || resource === "pods") throw refusal(403, "Forbidden", "no binding any more");
+    };
+    await cluster.delete(namespaces, undefined, "openshell-openshell-team-a");
+    await settled(cluster, () => isUnknown(client));
+    await quiet();
+    expect([...uids]).toEqual([]);
   });
 });
