@@ -138,6 +138,11 @@ export class Reconciler {
     return await done.promise;
   }
 
+  /** A stop was asked for, and its CR is not known to be suspended yet. */
+  isStopping(sandboxId: string): boolean {
+    return this.#memory.get(sandboxId)?.request?.kind === "stop";
+  }
+
   /** Resolves when the CR is suspended. */
   async stopGeneration(sandboxId: string): Promise<void> {
     const memory = this.#memoryOf(sandboxId);

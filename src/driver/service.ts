@@ -184,8 +184,9 @@ export function computeDriver({
       requireLead();
       const { reconciler, workspaces } = running();
       const { known, ...observed } = require(request);
-      // One that is said to have failed is over, though its record may say so only in a moment.
-      const isOver = conditionsOf(observed).some(({ reason }) => reasonClass(reason) === "failed");
+      // One that is said to have failed, or is to stop, is over, though its record may say so only in a moment.
+      const hasFailed = conditionsOf(observed).some(({ reason }) => reasonClass(reason) === "failed");
+      const isOver = hasFailed || reconciler.isStopping(known.sandbox.id);
       const id = generationIdFor(known.sandbox.id, request.generationId);
       // One that runs is gone on with where the caller asked for it, now or before; any other was put there by somebody else.
       const { expectedRuntimeIdentity: expected } = request;
