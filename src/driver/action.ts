@@ -65,6 +65,8 @@ export interface PlanMemory {
   readonly writtenSecrets: ReadonlySet<string>;
   /** UIDs of Pods whose node found their Secret missing, and that have not got another one since. */
   readonly missingSecrets: ReadonlySet<string>;
+  /** UIDs of Pods that their node can never start, each with what the node cannot do. */
+  readonly nodeRefusals?: ReadonlyMap<string, string>;
   readonly refusedReplacement?: RefusedReplacement | undefined;
   /** `actedOn` in the Pods as this process saw them first, by UID. */
   readonly seen?: ReadonlyMap<string, ActedOn>;

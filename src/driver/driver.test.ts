@@ -404,6 +404,23 @@ describe("refusals", () => {
     await until(cluster, "its Pods' end", () => cluster.all("pods").length === 0);
   });
 
+  test("a workload that its node can never start, as only the node's event says, ends the generation", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster, testSettings({ enable_user_namespaces: true }));
+    cluster.fits = isSupervisor;
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    const { metadata } = cluster.all<Pod>("pods").find((pod) => !isSupervisor(pod)) as Live<Pod>;
+    cluster.place("events", {
+      metadata: { name: "refused", namespace: "sandboxes" },
+      involvedObject: { kind: "Pod", ...metadata },
+      reason: "FailedCreatePodSandBox",
+      message:
+        "Failed to create pod sandbox: can't set `spec.hostUsers: false`, runtime does not support user namespaces",
+    } as KubeObject & { metadata: { name: string } });
+    await until(cluster, "its end", async () => (await reasonsOf(client))[2] === "NodeRefused");
+    await until(cluster, "its Pods' end", () => cluster.all("pods").length === 0);
+  });
+
   /** A sandbox that ran and has lost its supervisor. */
   async function withoutSupervisor(prepare: (cluster: FakeCluster) => void) {
     const cluster = new FakeCluster();

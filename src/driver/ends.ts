@@ -13,7 +13,7 @@ export function endOfWorkload(
   record: GenerationRecord,
   workload: Live<Pod> | undefined,
   supervisor: Live<Pod> | undefined,
-  troubled: readonly Live<Pod>[] = [],
+  { troubled = [], nodeRefusals }: Pick<PlanMemory, "troubled" | "nodeRefusals"> = {},
 ): Failure | undefined {
   const evicted = record.placement?.evicted ?? [];
   const known = record.workloadUid ?? (supervisor && releasedWith(supervisor, record, cluster));
@@ -24,7 +24,17 @@ export function endOfWorkload(
     // The API server says on the Pod who took it away; a Pod that is gone may have said it before.
     return deleted(isDeleted ? workload : troubled.find(({ metadata }) => metadata.uid === known));
   }
-  const trouble = isEvicted ? undefined : workload && troubleOf(workload);
+  if (workload === undefined || isEvicted) return undefined;
+  const refusal = nodeRefusals?.get(workload.metadata.uid);
+  // An event is shown for an hour: what runs by now was not refused for good.
+  if (refusal !== undefined && agentStatus(workload)?.started !== true) {
+    return {
+      condition: "WorkloadReady",
+      reason: "NodeRefused",
+      message: `node ${workload.spec?.nodeName} ${refusal}`,
+    };
+  }
+  const trouble = troubleOf(workload);
   if (trouble === undefined || reasonClass(trouble.reason) !== "failed") return undefined;
   return { condition: "WorkloadReady", reason: trouble.reason, message: trouble.message };
 }

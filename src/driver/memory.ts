@@ -16,6 +16,8 @@ export interface Memory {
   creating: (Deferred<GenerationRecord> & { isMade?: true }) | undefined;
   readonly writtenSecrets: Set<string>;
   readonly missingSecrets: Set<string>;
+  /** As in the plan. */
+  readonly nodeRefusals: Map<string, string>;
   readonly seen: Map<string, ActedOn>;
   /** As in the plan. */
   rendered: Rendered;
@@ -37,6 +39,7 @@ export function newMemory(): Memory {
     creating: undefined,
     writtenSecrets: new Set(),
     missingSecrets: new Set(),
+    nodeRefusals: new Map(),
     seen: new Map(),
     rendered: {},
     refusedReplacement: undefined,
@@ -50,11 +53,12 @@ export function newMemory(): Memory {
 
 /** Notes new Pods and forgets those that are gone: a sandbox may be started any number of times in one process. */
 export function keepToLivingPods(memory: Memory, observed: Observed): void {
-  const { writtenSecrets: written, missingSecrets: missing, seen, verified, restored } = memory;
+  const { writtenSecrets: written, missingSecrets: missing, nodeRefusals: refusals, seen, verified, restored } = memory;
   const { resource, workloads, supervisors } = observed;
   const living = new Map([...workloads, ...supervisors].map((pod) => [pod.metadata.uid, pod]));
   for (const key of written) if (!living.has(key.slice(0, key.indexOf("/")))) written.delete(key);
   for (const uid of missing) if (!living.has(uid)) missing.delete(uid);
+  for (const uid of refusals.keys()) if (!living.has(uid)) refusals.delete(uid);
   for (const uid of seen.keys()) if (!living.has(uid)) seen.delete(uid);
   for (const uid of verified.keys()) if (!living.has(uid)) verified.delete(uid);
   for (const uid of restored.keys()) if (!living.has(uid) && uid !== resource?.metadata.uid) restored.delete(uid);

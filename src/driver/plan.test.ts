@@ -36,6 +36,7 @@ function planOf(
     seen?: ReadonlyMap<string, Readonly<Record<string, string>>>;
     refusedReplacement?: RefusedReplacement;
     troubled?: readonly Live<Pod>[];
+    nodeRefusals?: ReadonlyMap<string, string>;
     restored?: ReadonlyMap<string, readonly number[]>;
   } = {},
 ) {
@@ -50,6 +51,7 @@ function planOf(
     ...(memory.seen && { seen: memory.seen }),
     ...(memory.restored && { restored: memory.restored }),
     ...(memory.troubled && { troubled: memory.troubled }),
+    ...(memory.nodeRefusals && { nodeRefusals: memory.nodeRefusals }),
     refusedReplacement: memory.refusedReplacement,
   });
 }
@@ -246,6 +248,26 @@ describe("what ends a generation", () => {
     expect(endOf(workloads)).toMatchObject({ record: { failure: { reason: "NodeLost" } } });
     const others = workloads.map((pod) => ({ ...pod, metadata: { ...pod.metadata, uid: "another" } }));
     expect(endOf(others)).toMatchObject({ record: { failure: { reason: "WorkloadDeleted" } } });
+  });
+
+  test("is what its node says that it can never do for the workload, and no other Pod, nor for one that runs", () => {
+    const pending = { phase: "Pending", containerStatuses: [] };
+    const endOf = (status: object, uid = "workload-uid") =>
+      planOf(testObserved(record, released({ workload: { status } })), {
+        nodeRefusals: new Map([[uid, "cannot run the workload in a user namespace"]]),
+      }).actions[0];
+    expect(endOf(pending)).toMatchObject({
+      do: "suspend",
+      record: {
+        failure: {
+          condition: "WorkloadReady",
+          reason: "NodeRefused",
+          message: "node a cannot run the workload in a user namespace",
+        },
+      },
+    });
+    expect(endOf(pending, "supervisor-uid")).not.toMatchObject({ do: "suspend" });
+    expect(endOf(runningStatus)).not.toMatchObject({ do: "suspend" });
   });
 
   test.each<[string, string, ReturnType<typeof both>]>([

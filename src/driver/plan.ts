@@ -154,7 +154,7 @@ function planRunning(observed: Observed, record: GenerationRecord, memory: PlanM
   }
 
   const workload = currentWorkload(observed, record);
-  const over = endOfWorkload(observed, record, workload, supervisor, memory.troubled);
+  const over = endOfWorkload(observed, record, workload, supervisor, memory);
   if (over !== undefined) return fail(over);
   const timeout = provisioningTimeout(observed, record, workload);
   if (timeout.failure !== undefined) return fail(timeout.failure);

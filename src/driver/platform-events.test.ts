@@ -1,7 +1,7 @@
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { describe, expect, test } from "vitest";
 import type { KubeEvent } from "../kube/index.ts";
-import { platformEventOf } from "./platform-events.ts";
+import { nodeRefusalOf, platformEventOf } from "./platform-events.ts";
 
 const about = { kind: "Pod", name: "os-workload-1", uid: "u" };
 const seconds = (minute: number) => `2026-01-02T03:${String(minute).padStart(2, "0")}:00Z`;
@@ -55,5 +55,36 @@ describe("a Kubernetes Event, as the gateway tells it", () => {
     });
     const told = event.eventTime === undefined ? undefined : timestampDate(event.eventTime);
     expect(told).toEqual(at === undefined ? undefined : new Date(at));
+  });
+});
+
+describe("what a node says of a Pod that it can never start", () => {
+  const event = (message: string, change: object = {}) =>
+    ({ metadata: {}, involvedObject: about, reason: "FailedCreatePodSandBox", message, ...change }) as KubeEvent;
+  const failed = (why: string) => `Failed to create pod sandbox: ${why}`;
+  const ofHandler = 'can\'t set `spec.hostUsers: false`, RuntimeClass handler "crun" does not support user namespaces';
+
+  test.each([
+    ["can't set `spec.hostUsers: false`, runtime does not support user namespaces"],
+    [ofHandler],
+    [`${ofHandler}: the handler "crun" is not known`],
+    // 1.30 to 1.32.
+    ['RuntimeClass handler "crun" does not support user namespaces'],
+    ['the feature gate "UserNamespacesSupport" is disabled: can\'t set spec.HostUsers'],
+  ])("is its kubelet's sentence: %s", (why) => {
+    expect(nodeRefusalOf(event(failed(why)))).toEqual({
+      podUid: "u",
+      what: `cannot run the workload in a user namespace of its own: ${why}`,
+    });
+  });
+
+  test.each([
+    ["a network that may come", event(failed("rpc error: code = Unknown desc = failed to setup network"))],
+    ["no user namespace left, for now", event(failed("create user namespace: could not find an empty slot"))],
+    ["another reason", event(failed(ofHandler), { reason: "Failed" })],
+    ["another object", event(failed(ofHandler), { involvedObject: { ...about, kind: "Sandbox" } })],
+    ["a Pod without a UID", event(failed(ofHandler), { involvedObject: { kind: "Pod", name: "x" } })],
+  ])("is not %s", (_what, other) => {
+    expect(nodeRefusalOf(other)).toBeUndefined();
   });
 });

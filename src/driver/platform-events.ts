@@ -35,6 +35,32 @@ export function podWithoutSecret({
   return kind === "Pod" && reason === "FailedMount" && /secret "[^"]+" not found/.test(message) ? uid : undefined;
 }
 
+/** What a node says of a Pod. */
+export interface NodeRefusal {
+  readonly podUid: string;
+  /** What the node cannot do, after its name. */
+  readonly what: string;
+}
+
+/**
+ * The Pod's node can never start it as it is; undefined for every other event. A kubelet that knows of no user namespaces of its container
+ * runtime leaves the Pod pending and tries on, and nothing but its event says why (1.34: userns/userns_manager.go). What else keeps it from
+ * making a Pod's sandbox, as the network, may pass.
+ */
+export function nodeRefusalOf({
+  reason,
+  message = "",
+  involvedObject: { kind, uid },
+}: KubeEvent): NodeRefusal | undefined {
+  if (kind !== "Pod" || uid === undefined || reason !== "FailedCreatePodSandBox") return undefined;
+  const [, words] =
+    /^Failed to create pod sandbox: (.*(?:does not support user namespaces|can't set spec\.HostUsers).*)$/.exec(
+      message,
+    ) ?? [];
+  if (words === undefined) return undefined;
+  return { podUid: uid, what: `cannot run the workload in a user namespace of its own: ${words}` };
+}
+
 /** A Kubernetes Event as the gateway shows it. Events of the newer API have a count of 0, or none, and no last time. */
 export function platformEventOf(event: KubeEvent): compute.DriverPlatformEvent {
   const { involvedObject, metadata } = event;

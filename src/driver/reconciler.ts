@@ -14,7 +14,7 @@ import { leadsNoMore } from "./leading-client.ts";
 import { keepToLivingPods, type Memory, newMemory } from "./memory.ts";
 import { currentWorkload, isGoing, isRunning, type Observed, supervisorOf } from "./observed.ts";
 import { plan } from "./plan.ts";
-import { warningOf } from "./platform-events.ts";
+import { type NodeRefusal, warningOf } from "./platform-events.ts";
 import { disruptionOf, troubleOf } from "./pod-trouble.ts";
 import type { Reason } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
@@ -161,6 +161,12 @@ export class Reconciler {
   /** A node says so of a Pod. Whether it is still true is not known: an event is shown for an hour. */
   secretIsMissing(sandboxId: string, podUid: string): void {
     this.#memoryOf(sandboxId).missingSecrets.add(podUid);
+    this.wake(sandboxId);
+  }
+
+  /** A node says so of a Pod, which has no other one to go to. */
+  nodeRefuses(sandboxId: string, { podUid, what }: NodeRefusal): void {
+    this.#memoryOf(sandboxId).nodeRefusals.set(podUid, what);
     this.wake(sandboxId);
   }
 
