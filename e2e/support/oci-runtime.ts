@@ -26,7 +26,8 @@ async function containerdProcesses(): Promise<string[]> {
   const names = await Promise.all(
     processes.map((name) => readFile(join("/proc", name, "comm"), "utf8").catch(() => "")),
   );
-  return processes.filter((_, index) => names[index]?.trim() === "containerd");
+  // The kernel keeps 15 characters of a name; the local cluster's has its version in it, and the shims are none.
+  return processes.filter((_, index) => /^containerd(-v[\d.]*)?$/.test(names[index]?.trim() ?? ""));
 }
 
 function exists(path: string): Promise<boolean> {

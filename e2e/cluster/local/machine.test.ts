@@ -1,9 +1,10 @@
 import { X509Certificate } from "node:crypto";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { parse } from "yaml";
+import { run } from "../exec.ts";
 import { silent } from "../progress.ts";
 import { Authority } from "./certificates.ts";
 import { parseHierarchies } from "./cgroups.ts";
@@ -76,7 +77,6 @@ describe("the cluster's authority", () => {
   test("says what to do about a damaged file", async () => {
     const authority = await Authority.open(directory);
     await authority.issue({ name: "c", commonName: "c" });
-    const { writeFile } = await import("node:fs/promises");
     await writeFile(authority.file("c.key"), "");
     await expect(authority.issue({ name: "c", commonName: "c" })).rejects.toThrow(
       "is damaged: bring the cluster down and up again",
@@ -92,8 +92,9 @@ describe("configuration", () => {
 
   test("gives a node both runtime handlers, its own Pod subnet and its own cgroup", () => {
     const containerd = files["/state/nodes/node-2/config/containerd.toml"];
-    expect(containerd).toMatch(/runtimes\.runc\.options]\s+BinaryName = "\/usr\/sbin\/runc"/);
-    expect(containerd).toMatch(/runtimes\.crun\.options]\s+BinaryName = "\/usr\/bin\/crun"/);
+    expect(containerd).toMatch(/runtimes\.runc\.options]\s+BinaryName = ".*\/bin\/runc-v1\.\d+\.\d+"/);
+    expect(containerd).toMatch(/runtimes\.crun\.options]\s+BinaryName = "\/state\/nodes\/node-2\/config\/crun"/);
+    expect(containerd).not.toContain('"/opt');
     const cni = JSON.parse(files["/state/nodes/node-2/config/cni/10-pods.conflist"] ?? "");
     expect(cni.plugins[0].ipam.ranges).toEqual([[{ subnet: "10.208.66.0/24" }]]);
     const kubelet = parse(files["/state/nodes/node-2/config/kubelet.yaml"] ?? "");
@@ -102,6 +103,16 @@ describe("configuration", () => {
       clusterDNS: ["10.208.128.10"],
       address: "10.208.0.12",
     });
+  });
+
+  test("calls crun with a specification of a version that it takes, and changes nothing else of it", async () => {
+    const script = files["/state/nodes/node-2/config/crun"]?.replace("/usr/bin/crun", "echo") ?? "";
+    const config = join(directory, "config.json");
+    const text = '{"ociVersion":"1.3.0","process":{"env":["A=\\"ociVersion\\":\\"1.3.0\\""]}}';
+    await writeFile(config, text);
+    const call = ["--root", "/r", "create", "--bundle", directory, "--pid-file", "a b", "id"];
+    expect(await run("/bin/sh", ["-c", script, "crun", ...call])).toBe(`${call.join(" ")}\n`);
+    expect(await readFile(config, "utf8")).toBe(text.replace("1.3.0", "1.0.2"));
   });
 
   test("starts the API server with the admission gate, an audit log and credentials for kubelets", () => {

@@ -1,12 +1,13 @@
 import { join } from "node:path";
 import { stringify } from "yaml";
 import type { Layout, NodeLayout } from "./layout.ts";
+import { programPath } from "./programs.ts";
 import { cniPlugins } from "./requirements.ts";
 
 /** Image of the first process of every Pod's sandbox. */
 export const pauseImage = "openshell.local/pause:dev";
 
-/** Files a node's programs read, by path. Pure. */
+/** Files a node's programs read, by path; those that begin with `#!` they run. Pure. */
 export function nodeFiles(
   layout: Layout,
   node: NodeLayout,
@@ -15,6 +16,7 @@ export function nodeFiles(
   const config = (name: string) => join(node.directory, "config", name);
   return {
     [config("containerd.toml")]: containerdConfig(node),
+    [config("crun")]: crunScript,
     [config("cni/10-pods.conflist")]: JSON.stringify(cniConfig(node), undefined, 2),
     [config("kubelet.yaml")]: stringify(kubeletConfig(layout, node, pki)),
     [config("kube-proxy.yaml")]: stringify(kubeProxyConfig(layout, node)),
@@ -23,35 +25,58 @@ export function nodeFiles(
   };
 }
 
+/**
+ * Debian's crun refuses a specification whose version is not 1.0, and containerd 2 writes 1.3 into all of them: it is called with the older
+ * number, under which nothing that these Pods have has another meaning.
+ */
+const crunScript = `#!/bin/sh
+was=
+for word; do
+  if [ "$was" = --bundle ]; then sed -i 's/"ociVersion":"[^"]*"/"ociVersion":"1.0.2"/' "$word/config.json"; fi
+  was=$word
+done
+exec /usr/bin/crun "$@"
+`;
+
 function containerdConfig(node: NodeLayout): string {
-  const cri = `plugins."io.containerd.grpc.v1.cri"`;
+  const cri = (part: "images" | "runtime") => `plugins."io.containerd.cri.v1.${part}"`;
   const runtime = (name: string, binary: string) => `
-[${cri}.containerd.runtimes.${name}]
+[${cri("runtime")}.containerd.runtimes.${name}]
   runtime_type = "io.containerd.runc.v2"
-  [${cri}.containerd.runtimes.${name}.options]
+  runtime_path = "${programPath("containerd-shim-runc-v2")}"
+  [${cri("runtime")}.containerd.runtimes.${name}.options]
     BinaryName = "${binary}"
     SystemdCgroup = false
 `;
-  return `version = 2
+  return `version = 3
 root = "${join(node.directory, "containerd")}"
 state = "/run/containerd"
+# Nobody adjusts containers on their way to the runtime here.
+disabled_plugins = ["io.containerd.nri.v1.nri"]
 
 [grpc]
   address = "/run/containerd/containerd.sock"
 
-[${cri}]
-  sandbox_image = "${pauseImage}"
+# Made when it starts, and in /opt of the machine if nothing is said.
+[plugins."io.containerd.internal.v1.opt"]
+  path = "${join(node.directory, "containerd-opt")}"
+
+[${cri("images")}.pinned_images]
+  sandbox = "${pauseImage}"
+
+[${cri("runtime")}]
   # Without CAP_SYS_RESOURCE no score may be lowered, and every sandbox would die at its start.
   restrict_oom_score_adj = true
 
-[${cri}.cni]
-  bin_dir = "${cniPlugins}"
+[${cri("runtime")}.cni]
+  bin_dirs = ["${cniPlugins}"]
   conf_dir = "${join(node.directory, "config/cni")}"
 
-[${cri}.containerd]
-  # Makes a container with less than half of runc's CPU, and a run of the suite makes two thousand.
+[${cri("runtime")}.containerd]
+  # Makes a container with less than half of runc's CPU, and a run of the suite makes two thousand. It is Debian's 1.8, which makes no user
+  # namespaces: Pods that want one name the other.
   default_runtime_name = "crun"
-${runtime("runc", "/usr/sbin/runc")}${runtime("crun", "/usr/bin/crun")}`;
+${runtime("runc", programPath("runc"))}${runtime("crun", join(node.directory, "config/crun"))}`;
 }
 
 /**

@@ -127,6 +127,8 @@ async function startHolder(context: Context, node: NodeLayout, options: WaitOpti
     "mount -t tmpfs -o mode=755 tmpfs /run",
     // The rules of Services and policies are written anew at each change; the older iptables does that in a third of the time, where the kernel has it.
     `if iptables-legacy --list >/dev/null 2>&1; then mount --bind '${iptables.legacy}' '${iptables.nft}'; fi`,
+    // A registry is nowhere: without a nameserver a pull fails at once, and not after the minute in which containerd asks one that no node can reach.
+    `if [ -e /etc/resolv.conf ]; then mount --bind '${join(node.directory, "config/resolv.conf")}' /etc/resolv.conf; fi`,
     ...binds.map(([path, name]) => `mount --bind '${join(node.directory, name)}' '${path}'`),
     "mount --make-rshared /",
     `touch '${made}'`,
@@ -160,7 +162,7 @@ function nodeComponents(
     };
   };
   return [
-    component("containerd", "containerd", [`--config=${config("containerd.toml")}`]),
+    component("containerd", programPath("containerd"), [`--config=${config("containerd.toml")}`]),
     component("kubelet", programPath("kubernetes"), [
       "kubelet",
       `--config=${config("kubelet.yaml")}`,
@@ -203,7 +205,7 @@ async function writeNodeFiles(context: Context, node: NodeLayout): Promise<void>
     // containerd watches its directory and would complain of a file that is half written.
     if ((await readFile(file, "utf8").catch(() => undefined)) === text) continue;
     await mkdir(dirname(file), { recursive: true });
-    await writeFile(`${file}.new`, text);
+    await writeFile(`${file}.new`, text, { mode: text.startsWith("#!") ? 0o755 : 0o644 });
     await rename(`${file}.new`, file);
   }
 }
@@ -246,7 +248,7 @@ function attemptInside(holder: number, ...command: readonly string[]): Promise<O
 }
 
 async function containerdAnswers(holder: number): Promise<boolean> {
-  return (await attemptInside(holder, "ctr", "--connect-timeout=1s", "version")).code === 0;
+  return (await attemptInside(holder, programPath("ctr"), "--connect-timeout=1s", "version")).code === 0;
 }
 
 async function nodeExists(context: Context, node: NodeLayout): Promise<boolean> {

@@ -16,6 +16,8 @@ interface GoProgram {
   /** Directory below `programs/` of the module that a package `.` is in. @default `programs/` itself */
   readonly module?: string;
   readonly ldflags?: string;
+  /** Build tags of a program that is linked with C libraries; without them it is linked with none. */
+  readonly cgoTags?: string;
   /** Roughly how long a cold build takes on two cores, to set expectations. */
   readonly takes: string;
 }
@@ -24,9 +26,19 @@ const stamps = ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"]
   .flatMap((path) => [`-X ${path}.gitVersion=${kubernetesVersion}`, `-X ${path}.gitMajor=1`, `-X ${path}.gitMinor=34`])
   .join(" ");
 
+function containerd(name: string) {
+  return { version: "v2.4.1", package: `github.com/containerd/containerd/v2/cmd/${name}` } as const;
+}
+
 const goPrograms = {
   /** kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and kube-proxy. */
   kubernetes: { version: kubernetesVersion, package: ".", ldflags: stamps, takes: "5 min" },
+  /** Debian's is 1.6, and Pods with a user namespace of their own need 2. */
+  containerd: { ...containerd("containerd"), takes: "100 s" },
+  "containerd-shim-runc-v2": { ...containerd("containerd-shim-runc-v2"), takes: "10 s" },
+  ctr: { ...containerd("ctr"), takes: "10 s" },
+  /** Debian's is 1.1, and a user namespace with idmapped mounts needs 1.2. Without seccomp it would refuse every Pod that has a profile. */
+  runc: { version: "v1.4.4", package: "github.com/opencontainers/runc", cgoTags: "seccomp", takes: "25 s" },
   /** The first process of every Pod's sandbox. */
   pause: { version: "1", package: "./pause", takes: "2 s" },
   /** The release, with its NetworkPolicy controller only. */
@@ -43,7 +55,17 @@ const goPrograms = {
 export type GoProgramName = keyof typeof goPrograms;
 
 /** Programs that a local cluster is made of. */
-export const clusterPrograms: readonly GoProgramName[] = ["kubernetes", "pause", "kube-router", "coredns", "storage"];
+export const clusterPrograms: readonly GoProgramName[] = [
+  "kubernetes",
+  "kube-router",
+  "coredns",
+  "storage",
+  "containerd",
+  "containerd-shim-runc-v2",
+  "ctr",
+  "runc",
+  "pause",
+];
 
 /** Builds what is missing of them, two at a time: one alone leaves cores idle while it downloads and links, more would not fit in memory. */
 export async function buildPrograms(
@@ -85,14 +107,15 @@ export async function buildProgram(name: GoProgramName, progress: Progress, sign
   const output = await mkdtemp(join(programsDirectory, ".build-"));
   const local = program.package.startsWith(".");
   const ldflags = `-s -w ${program.ldflags ?? ""}`.trim();
+  const flags = ["-ldflags", ldflags, ...(program.cgoTags === undefined ? [] : ["-tags", program.cgoTags])];
   const args = local
-    ? ["build", "-ldflags", ldflags, "-o", `${output}/`, program.package]
-    : ["install", "-ldflags", ldflags, `${program.package}@${program.version}`];
+    ? ["build", ...flags, "-o", `${output}/`, program.package]
+    : ["install", ...flags, `${program.package}@${program.version}`];
   try {
     await run("go", args, {
       cwd: local ? join(moduleDirectory, program.module ?? "") : tmpdir(),
       env: {
-        CGO_ENABLED: "0",
+        CGO_ENABLED: program.cgoTags === undefined ? "0" : "1",
         // One toolchain for all, so that the standard library is compiled once; a newer one is fetched only where a program needs it.
         GOTOOLCHAIN: "auto",
         ...(local ? {} : { GOBIN: output }),

@@ -8,8 +8,6 @@ import { lockCluster } from "./state.ts";
 
 /** Debian and Ubuntu packages a local cluster is made of, each with a file that shows that it is installed. */
 const packages: Readonly<Record<string, string>> = {
-  containerd: "/usr/bin/containerd",
-  runc: "/usr/sbin/runc",
   crun: "/usr/bin/crun",
   "containernetworking-plugins": "/usr/lib/cni/ptp",
   iptables: "/usr/sbin/iptables",
@@ -23,6 +21,9 @@ const packages: Readonly<Record<string, string>> = {
   "busybox-static": "/usr/bin/busybox",
   unzip: "/usr/bin/unzip",
   gcc: "/usr/bin/gcc",
+  "libc6-dev": "/usr/include/stdlib.h",
+  "libseccomp-dev": "/usr/include/seccomp.h",
+  "pkg-config": "/usr/bin/pkg-config",
 };
 
 /** Directory of the CNI plugins that Debian's package installs. */

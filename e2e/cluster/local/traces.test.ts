@@ -51,7 +51,8 @@ describe("what a cluster leaves", () => {
   test.each([
     [["etcd", "--data-dir=/var/lib/mine/etcd"], true],
     [["/cache/kubernetes-v1.34.4", "kubelet", "--config=/var/lib/mine/nodes/node-1/config/kubelet.yaml"], true],
-    [["/usr/bin/containerd-shim-runc-v2", "-address", "/var/lib/mine/nodes/node-1/c.sock"], true],
+    [["/cache/containerd-v2.4.1", "--config=/var/lib/mine/nodes/node-1/config/containerd.toml"], true],
+    [["/cache/containerd-shim-runc-v2-v2.4.1", "-address", "/var/lib/mine/nodes/node-1/c.sock"], true],
     [["etcd", "--data-dir=/var/lib/etcd"], false],
     [["etcd", "--data-dir=/var/lib/mine2/etcd"], false],
     [["tail", "-f", "/var/lib/mine/logs/audit.log"], false],

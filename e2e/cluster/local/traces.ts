@@ -71,7 +71,7 @@ async function processes(ours: Ours, hierarchies: Hierarchies): Promise<readonly
 
 /** A process outside of the cgroups would have escaped their end: its arguments give it away. */
 export function isDaemon(words: readonly string[], { state }: Ours): boolean {
-  const program = /^(etcd|containerd|containerd-shim\S*|kube-router\S*|kubernetes\S*)$/.test(basename(words[0] ?? ""));
+  const program = /^(etcd|containerd\S*|kube-router\S*|kubernetes\S*)$/.test(basename(words[0] ?? ""));
   return program && words.some((word) => word.includes(`${state}/`));
 }
 
