@@ -277,7 +277,7 @@ export const kubernetesSchema = z
     ),
     enable_user_namespaces: setting(
       z.boolean().default(false),
-      "Run workload Pods in a user namespace of their own (hostUsers: false); where it is off, a caller may ask for one with template.user_namespaces. Needs Kubernetes 1.33 or newer and containerd 2.",
+      "Run workload Pods in a user namespace of their own (hostUsers: false); where it is off, a caller may ask for one with template.user_namespaces. Needs Kubernetes 1.33 or newer, and nodes with containerd 2 and runc 1.2 or their like (docs/two-pods.md); a node that cannot ends the sandbox with `NodeRefused`.",
     ),
     sandbox_uid: setting(
       id().optional(),
