@@ -61,12 +61,18 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
 [plugins."io.containerd.internal.v1.opt"]
   path = "${join(node.directory, "containerd-opt")}"
 
+# As with etcd: what is lost with the machine is thrown away with it.
+[plugins."io.containerd.metadata.v1.bolt"]
+  no_sync = true
+
 [${cri("images")}.pinned_images]
   sandbox = "${pauseImage}"
 
 [${cri("runtime")}]
   # Without CAP_SYS_RESOURCE no score may be lowered, and every sandbox would die at its start.
   restrict_oom_score_adj = true
+  # Every container is asked each second otherwise; the kubelet counts by itself.
+  stats_collect_period = "1h"
 
 [${cri("runtime")}.cni]
   bin_dirs = ["${cniPlugins}"]
