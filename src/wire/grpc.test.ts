@@ -1,7 +1,8 @@
 import { once } from "node:events";
-import { connect } from "node:http2";
+import { type ClientHttp2Session, connect } from "node:http2";
+import { setImmediate } from "node:timers/promises";
 import * as grpc from "@grpc/grpc-js";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from "vitest";
 import { OpenShellError } from "../common/errors.ts";
 import {
   addService,
@@ -12,6 +13,7 @@ import {
   localClient,
   openshell,
 } from "./index.ts";
+import { requestTimeoutMs } from "./server.ts";
 
 type Service = typeof openshell.OpenShell;
 
@@ -157,6 +159,44 @@ it.each(["GetSandbox", "ExecSandbox"])("reads nothing of %s before it knows who 
   expect(answer).toMatchObject({ "grpc-status": "16", "grpc-message": "refused" });
   session.destroy();
 });
+
+/** The beginning of a message of 7 MiB, whose rest does not come. */
+function beginLarge(session: ClientHttp2Session, method: string) {
+  const headers = { "content-type": "application/grpc", te: "trailers" };
+  const call = session.request({ ":method": "POST", ":path": `/openshell.v1.OpenShell/${method}`, ...headers });
+  call.write(Buffer.concat([Buffer.from([0, 0, 0x70, 0, 0]), Buffer.alloc(100_000)]));
+  return call;
+}
+
+it("holds nothing large of a request that has nothing to say, as those that need no credential", async () => {
+  const session = connect(`http://127.0.0.1:${port}`);
+  const [answer] = await once(beginLarge(session, "Health"), "response");
+  expect(answer).toMatchObject({ "grpc-status": "8" });
+  session.destroy();
+});
+
+it.each(["GetSandbox", "ExecSandbox"])(
+  "waits for the whole request of %s for a bounded time, and holds nothing of it then",
+  async (method) => {
+    const session = connect(`http://127.0.0.1:${port}`);
+    await once(session, "connect");
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    onTestFinished(() => {
+      vi.useRealTimers();
+      session.destroy();
+    });
+    const call = beginLarge(session, method);
+    const answered = once(call, "response");
+    while (vi.getTimerCount() === 0) await setImmediate();
+    vi.advanceTimersByTime(requestTimeoutMs);
+    const [answer] = await answered;
+    expect(answer).toMatchObject({ "grpc-status": "4" });
+    // Its own side of the stream is still open.
+    call.resume();
+    await once(call, "close");
+    expect(call.rstCode).toBe(0);
+  },
+);
 
 it("takes no request of another number of messages than one", async () => {
   for (const bodies of [

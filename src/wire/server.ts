@@ -1,10 +1,23 @@
 import type { EventEmitter } from "node:events";
+import type { ServerHttp2Stream } from "node:http2";
 import type { DescMethod, DescService } from "@bufbuild/protobuf";
 import type * as grpc from "@grpc/grpc-js";
 import { OpenShellError } from "../common/errors.ts";
 import { definitionOf, holdFew, type LooseHandler, pump, unimplemented } from "./_calls.ts";
 import type { CallContext, Implementation, Stream } from "./rpc.ts";
 import { toServiceError } from "./status.ts";
+
+/**
+ * How long a caller has to send a request of one message, in milliseconds: it is held until it is whole. The largest one takes 2.3 Mbit/s. As
+ * long as a published client waits for its answer.
+ */
+export const requestTimeoutMs = 30_000;
+
+/**
+ * Bytes that a request whose type has no fields may have: of what a newer client puts into it nothing is read here. Such are the requests that
+ * need no credential, so that nobody unknown can have more than that held.
+ */
+const longestOfNothing = 4 * 1024;
 
 /**
  * Adds a service to a server.
@@ -47,6 +60,7 @@ function serve(
   const { methodKind } = method;
   const takesMany = methodKind === "client_streaming" || methodKind === "bidi_streaming";
   const run = async (call: AnyCall): Promise<unknown> => {
+    if (method.input.fields.length === 0) bound(call, longestOfNothing);
     const context = contextOf(method, call);
     const principal = await authenticate(context as CallContext<undefined>);
     if (handler === undefined) throw unimplemented(method);
@@ -106,8 +120,50 @@ async function* messagesOf(call: AnyCall) {
   }
 }
 
-/** @throws cancelled when the client goes away, invalid-argument when it sends another number of messages than one */
+/**
+ * @throws cancelled when the client goes away, invalid-argument when it sends another number of messages than one, deadline-exceeded when it
+ * takes its time
+ */
 async function onlyMessageOf(call: AnyCall): Promise<unknown> {
+  const late = Promise.withResolvers<never>();
+  const timer = setTimeout(() => {
+    resetOnceAnswered(call);
+    late.reject(new OpenShellError("deadline-exceeded", "the request did not come to its end in time"));
+  }, requestTimeoutMs);
+  const message = readOnly(call);
+  message.catch(() => {});
+  try {
+    return await Promise.race([message, late.promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** What grpc-js 1.14 has of a call and does not show. */
+interface Insides {
+  readonly stream: Pick<ServerHttp2Stream, "close">;
+  readonly decoder: { maxReadMessageLength: number };
+  /** Of a message once it is decompressed. */
+  maxReceiveMessageSize: number;
+}
+
+function insidesOf(call: AnyCall): Insides {
+  return (call as unknown as { readonly call: Insides }).call;
+}
+
+/** A larger message is answered with resource-exhausted as soon as it says its length, and nothing of it is held. */
+function bound(call: AnyCall, bytes: number): void {
+  const insides = insidesOf(call);
+  insides.decoder.maxReadMessageLength = bytes;
+  insides.maxReceiveMessageSize = bytes;
+}
+
+/** What has come of a message is held for as long as the stream is there, answered or not. grpc-js says "cancelled" also after an answer. */
+function resetOnceAnswered(call: AnyCall): void {
+  (call as EventEmitter).once("cancelled", () => insidesOf(call).stream.close());
+}
+
+async function readOnly(call: AnyCall): Promise<unknown> {
   const messages = [];
   for await (const message of messagesOf(call)) {
     messages.push(message);
