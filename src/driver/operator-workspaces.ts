@@ -5,11 +5,20 @@ import { workspaceRoleName } from "../manifests/index.ts";
 import { operatorNamespacePermissions } from "../manifests/permissions.ts";
 import { type AllowedNamespaces, LabelledNamespaces, NamespacesFromFile } from "./allowed-namespaces.ts";
 import { PatientFollow } from "./patient-follow.ts";
+import type { Reason } from "./reasons.ts";
 import type { NamespaceFacts } from "./request.ts";
 import { deniedRights } from "./self-review.ts";
 import { factsOfNamespace, listed, type Workspaces, type WorkspacesOptions } from "./workspaces.ts";
 
 const readyWithinMs = 20_000;
+/** Refusals that a namespace may give which is not what it was when it was looked at: above all one that was deleted and made again. */
+const doubtful: readonly Reason[] = [
+  "PermissionDenied",
+  "ServiceAccountNotFound",
+  "PodSecurityRefused",
+  "AdmissionRefused",
+  "NamespaceTerminating",
+];
 /** Rights of a refusal that are named one by one; the rest is counted. */
 const namedRights = 3;
 
@@ -25,6 +34,8 @@ export class OperatorWorkspaces implements Workspaces {
   readonly #facts = new Map<string, NamespaceFacts>();
   /** One look at a time for each namespace, whoever asks. */
   readonly #looking = new Map<string, Promise<void>>();
+  /** Followed, and to be looked at again before the next sandbox is made there: no watch shows what they lack. */
+  readonly #doubted = new Set<string>();
 
   constructor(options: WorkspacesOptions) {
     this.#options = options;
@@ -37,7 +48,10 @@ export class OperatorWorkspaces implements Workspaces {
     const followed = {
       ...options,
       // Sandboxes may be in it already, as when its label was put back.
-      onAdded: (name: string) => void this.#follows.keep(name),
+      onAdded: (name: string) => {
+        this.#doubted.add(name);
+        void this.#follows.keep(name);
+      },
       onGone: (name: string) => void view.unfollow(name),
     };
     this.#allowed =
@@ -57,7 +71,9 @@ export class OperatorWorkspaces implements Workspaces {
     return this.#allowed.list().filter((name) => this.#allowed.has(name) && !seen.includes(name));
   }
 
-  refused(): void {}
+  refused(namespace: string, reason: Reason): void {
+    if (doubtful.includes(reason) && this.#allowed.has(namespace)) this.#doubted.add(namespace);
+  }
 
   check(workspace: string): void {
     if (this.#allowed.has(workspace)) return;
@@ -83,7 +99,7 @@ export class OperatorWorkspaces implements Workspaces {
   }
 
   #follow(name: string): Promise<void> {
-    if (this.#options.view.namespaces().includes(name)) return Promise.resolve();
+    if (this.#options.view.namespaces().includes(name) && !this.#doubted.has(name)) return Promise.resolve();
     const known = this.#looking.get(name);
     if (known !== undefined) return known;
     const looking = this.#look(name).finally(() => this.#looking.delete(name));
@@ -106,6 +122,7 @@ export class OperatorWorkspaces implements Workspaces {
       this.#facts.set(name, factsOfNamespace(await client.find(namespaces, undefined, name, { signal })));
     }
     await listed(view, name, signal);
+    this.#doubted.delete(name);
   }
 
   /** Each thing that an operator has to add, in words. */

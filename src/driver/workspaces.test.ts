@@ -431,6 +431,50 @@ describe("a list of namespaces in a file", () => {
     const agent = cluster.all<Pod>("pods").find(({ metadata }) => metadata.name === "team-a--blue");
     expect(agent?.spec?.containers[0]?.securityContext?.runAsUser).toBe(1_000_650_000);
   });
+
+  test("whose namespace was deleted and made again is looked at again after a refusal there", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "openshell-namespaces-"));
+    onTestFinished(() => rm(folder, { recursive: true }));
+    const path = join(folder, "namespaces.json");
+    await writeFile(path, '["team-a"]');
+    const cluster = new FakeCluster();
+    const place = (range: string) =>
+      cluster.place("namespaces", {
+        metadata: { name: "team-a", annotations: { "openshift.io/sa.scc.uid-range": range } },
+      });
+    const furnish = () =>
+      cluster.place("serviceaccounts", { metadata: { name: "openshell-sandbox", namespace: "team-a" } });
+    place("1000650000/10000");
+    furnish();
+    const settings = { ...operator, operator_namespace_label: "", operator_namespace_file: path };
+    const { client, during, reasons } = await driverOn(cluster, settings);
+    await during(client.createSandbox({ sandbox: sandboxIn("team-a") }));
+    await cluster.delete(namespaces, undefined, "team-a");
+    await settled(cluster, async () => (await client.listSandboxes({})).sandboxes.length === 0);
+
+    place("1000990000/10000");
+    cluster.isAllowed = ({ namespace }) => namespace !== "team-a";
+    cluster.beforeWrite = ({ resource }) => {
+      if (resource === "sandboxes")
+        throw refusal(403, "Forbidden", 'sandboxes is forbidden: User "gateway" cannot create resource');
+    };
+    await expect(during(client.createSandbox({ sandbox: sandboxIn("team-a") }))).rejects.toMatchObject({
+      details: { reason: "PermissionDenied" },
+    });
+    await expect(during(client.createSandbox({ sandbox: sandboxIn("team-a") }))).rejects.toMatchObject({
+      message: expect.stringMatching(
+        /^namespace "team-a" is not ready for sandboxes; it lacks a RoleBinding of .*ServiceAccount/,
+      ),
+    });
+
+    cluster.isAllowed = () => true;
+    cluster.beforeWrite = () => undefined;
+    furnish();
+    await during(client.createSandbox({ sandbox: sandboxIn("team-a") }));
+    expect(await reasons()).toEqual(ready);
+    const agent = cluster.all<Pod>("pods").find(({ metadata }) => metadata.name === "team-a--blue");
+    expect(agent?.spec?.containers[0]?.securityContext?.runAsUser).toBe(1_000_990_000);
+  });
 });
 
 describe("the namespace of a workspace", () => {
