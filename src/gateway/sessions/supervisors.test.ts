@@ -1,3 +1,6 @@
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { setImmediate } from "node:timers/promises";
 import { create as message } from "@bufbuild/protobuf";
 import { describe, expect, it, vi } from "vitest";
 import { services } from "../../boundary/index.ts";
@@ -10,6 +13,23 @@ import { Sandboxes } from "../sandbox/sandboxes.ts";
 import { Store } from "../store/store.ts";
 import { maxDataBytes, RelayBroker } from "./relay-broker.ts";
 import { Supervisors } from "./supervisors.ts";
+
+/** Two ends of a connection over a real socket. */
+async function socketPair() {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const writer = connect((server.address() as AddressInfo).port, "127.0.0.1");
+  const [reader] = (await once(server, "connection")) as [Socket];
+  return {
+    writer,
+    reader,
+    async [Symbol.asyncDispose]() {
+      for (const socket of [writer, reader]) socket.destroy();
+      server.close();
+      await once(server, "close");
+    },
+  };
+}
 
 const measured = { metrics: { host: "127.0.0.1", port: 0 } };
 
@@ -105,6 +125,42 @@ describe("a supervisor's session", () => {
       silent.resolve();
       await answers.return();
     }
+  });
+
+  it("goes on when the gateway stood still while its supervisor spoke, and ends when that says nothing", async () => {
+    using store = new Store(":memory:");
+    const sandboxes = new Sandboxes({ store, classify: classifyForTests });
+    const { id } = sandboxes.create(
+      message(openshell.SandboxSchema, { metadata: { id: "id-1", name: "one", workspace: "default" } }),
+    );
+    store.sessions.put({ sandboxId: id, sessionId: "s1", runtimeIdentity: "r", bearer: "pod", connected: false });
+    const supervisors = new Supervisors({ store, sandboxes, log: quiet, heartbeatMs: 400 });
+    await using pair = await socketPair();
+    const heard = vi.fn();
+    async function* messages() {
+      const value = { sandboxId: id, instanceId: "i", connectionEpoch: 1n };
+      yield message(openshell.SupervisorMessageSchema, { payload: { case: "hello", value } });
+      for await (const _ of pair.reader) {
+        heard();
+        yield message(openshell.SupervisorMessageSchema, { payload: { case: "heartbeat", value: {} } });
+      }
+    }
+    const principal = { kind: "sandbox", sandboxId: id, sessionId: "s1" } as const;
+    const ended = (async () => {
+      for await (const _ of supervisors.connect(messages(), principal, new AbortController().signal));
+    })().catch((error: unknown) => error);
+    const isOver = vi.fn();
+    void ended.then(isOver);
+    await vi.waitUntil(() => supervisors.connected === 1);
+    // Outside of a timer, as nearly all that the gateway does.
+    await setImmediate();
+    pair.writer.write(".");
+    const until = performance.now() + 1_800;
+    while (performance.now() < until);
+    await vi.waitUntil(() => heard.mock.calls.length > 0, { interval: 10 });
+    await setImmediate();
+    expect(isOver).not.toHaveBeenCalled();
+    expect(await ended).toMatchObject({ code: "unavailable", message: "no heartbeat for 3 intervals" });
   });
 
   it("ends with a stop, which a command that ran is told of", async () => {

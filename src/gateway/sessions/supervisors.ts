@@ -1,5 +1,6 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import { Watchdog } from "../../boundary/index.ts";
 import { AsyncQueue } from "../../common/async.ts";
 import { hasCode, OpenShellError } from "../../common/errors.ts";
 import type { Logger } from "../../common/log.ts";
@@ -26,15 +27,12 @@ interface Connection {
   readonly outbox: AsyncQueue<GatewayMessageInit>;
   /** Ends the connection; the error is what the supervisor's call answers. */
   readonly stop: AbortController;
-  lastHeardMs: number;
 }
 
 export interface SupervisorsOptions {
   readonly store: Store;
   readonly sandboxes: Sandboxes;
   readonly log: Logger;
-  /** Milliseconds of a clock that nobody sets. @default performance.now */
-  readonly now?: () => number;
   /** @default heartbeatMs */
   readonly heartbeatMs?: number;
 }
@@ -43,14 +41,12 @@ export interface SupervisorsOptions {
 export class Supervisors {
   readonly relays: RelayBroker;
   readonly #options: SupervisorsOptions;
-  readonly #now: () => number;
   readonly #registrations = new Map<string, Registration>();
   readonly #connections = new Map<number, Connection>();
   #counter = 0;
 
   constructor(options: SupervisorsOptions) {
     this.#options = options;
-    this.#now = options.now ?? (() => performance.now());
     this.relays = new RelayBroker((sandboxId, message) => {
       const connection = this.#current(sandboxId);
       return connection?.outbox.offer(message) ?? false;
@@ -104,7 +100,6 @@ export class Supervisors {
       ...principal,
       outbox: new AsyncQueue(64),
       stop: new AbortController(),
-      lastHeardMs: this.#now(),
     };
     try {
       this.#open(number, connection);
@@ -172,31 +167,33 @@ export class Supervisors {
     const end = () => outbox.end(signal.aborted ? undefined : stop.signal.reason);
     const ended = AbortSignal.any([signal, stop.signal]);
     ended.addEventListener("abort", end, { once: true });
-    const pulse = setInterval(() => this.#beat(connection), this.#heartbeatMs);
-    void this.#listen(connection, messages);
+    const pulse = setInterval(() => {
+      outbox.offer({ payload: { case: "heartbeat", value: {} } });
+    }, this.#heartbeatMs);
+    const silence = new Watchdog(heartbeatsMissed * this.#heartbeatMs, () => {
+      stop.abort(new OpenShellError("unavailable", `no heartbeat for ${heartbeatsMissed} intervals`));
+    });
+    void this.#listen(connection, messages, silence);
     void this.#launch(connection, ended);
     try {
       yield* outbox;
     } finally {
       clearInterval(pulse);
+      silence.clear();
       ended.removeEventListener("abort", end);
     }
   }
 
-  #beat(connection: Connection): void {
-    if (this.#now() - connection.lastHeardMs > heartbeatsMissed * this.#heartbeatMs) {
-      connection.stop.abort(new OpenShellError("unavailable", `no heartbeat for ${heartbeatsMissed} intervals`));
-    } else {
-      connection.outbox.offer({ payload: { case: "heartbeat", value: {} } });
-    }
-  }
-
-  async #listen(connection: Connection, messages: AsyncIterable<openshell.SupervisorMessage>): Promise<void> {
+  async #listen(
+    connection: Connection,
+    messages: AsyncIterable<openshell.SupervisorMessage>,
+    silence: Watchdog,
+  ): Promise<void> {
     const { log } = this.#options;
     const { sandboxId } = connection;
     try {
       for await (const { payload } of messages) {
-        connection.lastHeardMs = this.#now();
+        silence.touch();
         if (payload.case === "relayOpenResult" && !payload.value.success) {
           this.relays.refused(sandboxId, payload.value.channelId, payload.value.error);
         } else if (payload.case === "relayClose") {
