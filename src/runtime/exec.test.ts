@@ -2,6 +2,7 @@ import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync } from "node:fs";
 import { createServer } from "node:net";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { channelPair, type ExecInputEvent, openTcp, runExec, services } from "../boundary/index.ts";
 import { AsyncQueue } from "../common/async.ts";
@@ -55,6 +56,49 @@ it("a terminal is typed into once its program runs: before, a Ctrl-C would be fo
   expect((await ending).value).toEqual({ kind: "exit", code: 130 });
   expect(keys).toEqual([3]);
   await serving;
+});
+
+describe("a program that asks its parent to trace it, to see whether a debugger does", () => {
+  /** It meets three signals: of a child's end, its own, and the one by which a tracee tells of its exec. */
+  const source = `
+    #include <signal.h>
+    #include <stdio.h>
+    #include <sys/ptrace.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    static volatile sig_atomic_t seen;
+    static void see(int number) { seen = number; }
+    int main(int count, char **argument) {
+      if (count > 1) { puts("again"); return 42; }
+      if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0) return 1;
+      signal(SIGUSR1, see);
+      if (fork() == 0) _exit(0);
+      wait(NULL);
+      raise(SIGUSR1);
+      puts(seen == SIGUSR1 ? "seen" : "unseen");
+      fflush(stdout);
+      execl(argument[0], argument[0], "again", (char *)NULL);
+      return 2;
+    }`;
+  let program: string;
+
+  beforeAll(() => {
+    program = join(runtime.directory, "traced");
+    execFileSync(process.env.CC || "cc", ["-x", "c", "-o", program, "-"], { input: source });
+  });
+
+  it("goes on as without, and is told by its own exit code", async () => {
+    const result = await supervisor.exec([program], { timeoutMs: 5_000 });
+    expect(result).toEqual({ stdout: "seen\nagain\n", stderr: "", code: 42 });
+  });
+
+  it("goes on, too, where its own parent has ended", async () => {
+    await supervisor.exec(["sh", "-c", `(sleep 0.2; exec ${program} > traced.out) > /dev/null 2>&1 &`]);
+    const result = await supervisor.exec(["sh", "-c", "until grep again traced.out; do sleep 0.05; done"], {
+      timeoutMs: 5_000,
+    });
+    expect(result).toMatchObject({ stdout: "again\n", code: 0 });
+  });
 });
 
 describe("an exec", () => {

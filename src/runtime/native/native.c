@@ -16,10 +16,12 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -129,16 +131,25 @@ struct launch {
   napi_threadsafe_function done;
 };
 
-/* A thread that begins children, one after the other. It never ends: to the kernel it is their parent, whose end a program may ask to share
-   (PR_SET_PDEATHSIG, as `bwrap --die-with-parent` does). */
-struct launcher {
-  sem_t wanted, cloned;
-  struct launch *launch;
-  struct launcher *next;
+/* A process, or a thread of one, that waits for its tracer. */
+struct tracee {
+  pid_t tid;
+  struct tracee *next;
 };
 
-static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct launcher *idle;
+/* A thread that begins children, one after the other. It never ends: to the kernel it is their parent, whose end a program may ask to share
+   (PR_SET_PDEATHSIG, as `bwrap --die-with-parent` does), and whom it may ask to trace it (PTRACE_TRACEME). */
+struct launcher {
+  sem_t wanted, cloned;
+  struct launch *launch;  /* NULL: none to begin */
+  struct tracee *stopped; /* to be let go of */
+  pid_t tid;              /* 0 before it runs, and has no child */
+  struct launcher *next;  /* of those that have nothing to do */
+  struct launcher *other; /* of all */
+};
+
+static pthread_mutex_t launchers_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct launcher *idle, *launchers;
 
 /* It only makes system calls. */
 enum { CHILD_STACK = 32 * 1024 };
@@ -174,15 +185,40 @@ static void run_launch(struct launcher *self) {
     napi_release_threadsafe_function(done, napi_tsfn_release);
 }
 
+/* On the thread that traces it: who asked its parent for that goes on as if nobody traced it, with the signal that it was stopped for. */
+static void let_go(pid_t tid) {
+  siginfo_t why;
+  intptr_t number = ptrace(PTRACE_GETSIGINFO, tid, NULL, &why) < 0 ? 0 : why.si_signo;
+  /* By this one a tracee tells of its exec; it would end it. */
+  if (number == SIGTRAP && why.si_code == SI_USER && why.si_pid == tid) number = 0;
+  ptrace(PTRACE_DETACH, tid, NULL, (void *)number);
+}
+
 static void *run_launcher(void *data) {
   struct launcher *self = data;
+  pthread_mutex_lock(&launchers_lock);
+  self->tid = (pid_t)syscall(SYS_gettid);
+  pthread_mutex_unlock(&launchers_lock);
   for (;;) {
     while (sem_wait(&self->wanted) < 0) continue;
+    pthread_mutex_lock(&launchers_lock);
+    struct tracee *stopped = self->stopped;
+    int has_launch = self->launch != NULL;
+    self->stopped = NULL;
+    pthread_mutex_unlock(&launchers_lock);
+    while (stopped != NULL) {
+      struct tracee *next = stopped->next;
+      let_go(stopped->tid);
+      free(stopped);
+      stopped = next;
+    }
+    if (!has_launch) continue;
     run_launch(self);
-    pthread_mutex_lock(&idle_lock);
+    pthread_mutex_lock(&launchers_lock);
+    self->launch = NULL;
     self->next = idle;
     idle = self;
-    pthread_mutex_unlock(&idle_lock);
+    pthread_mutex_unlock(&launchers_lock);
   }
   return NULL;
 }
@@ -204,16 +240,20 @@ static int new_launcher(struct launcher **taken) {
     return failed;
   }
   pthread_detach(thread);
+  pthread_mutex_lock(&launchers_lock);
+  made->other = launchers;
+  launchers = made;
+  pthread_mutex_unlock(&launchers_lock);
   *taken = made;
   return 0;
 }
 
 /* One that has nothing to do, else a new one. 0 or an errno. */
 static int take_launcher(struct launcher **taken) {
-  pthread_mutex_lock(&idle_lock);
+  pthread_mutex_lock(&launchers_lock);
   *taken = idle;
   if (idle != NULL) idle = idle->next;
-  pthread_mutex_unlock(&idle_lock);
+  pthread_mutex_unlock(&launchers_lock);
   return *taken != NULL ? 0 : new_launcher(taken);
 }
 
@@ -351,7 +391,9 @@ static int64_t begin(struct launch *launch, struct ends *ends, int mode, int col
     close(plan->report_fd);
     return -failed;
   }
+  pthread_mutex_lock(&launchers_lock);
   launcher->launch = launch;
+  pthread_mutex_unlock(&launchers_lock);
   sem_post(&launcher->wanted);
   while (sem_wait(&launcher->cloned) < 0) continue;
   return launch->pid < 0 ? launch->error : 0;
@@ -431,6 +473,41 @@ static napi_value spawn(napi_env env, napi_callback_info info) {
 
 /* --- children and this process -------------------------------------------------------------------------------------------- */
 
+/* The thread that traces it, as /proc has it; 0 where there is none. */
+static pid_t tracer_of(pid_t tid) {
+  char path[32], status[1024];
+  snprintf(path, sizeof path, "/proc/%d/status", (int)tid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  ssize_t length = read(fd, status, sizeof status - 1);
+  close(fd);
+  status[length < 0 ? 0 : length] = '\0';
+  const char *line = strstr(status, "\nTracerPid:");
+  return line == NULL ? 0 : (pid_t)strtol(line + strlen("\nTracerPid:"), NULL, 10);
+}
+
+/* Nobody here wants to trace, but whoever asks to be traced by its parent, to see whether a debugger does it already, is stopped by its
+   next signal until its tracer lets go of it: the launcher that began it or, of an orphan, this thread. */
+static void free_tracee(pid_t tid) {
+  pid_t tracer = tracer_of(tid);
+  struct tracee *stopped = tracer == getpid() ? NULL : malloc(sizeof *stopped);
+  if (stopped == NULL) {
+    let_go(tid);
+    return;
+  }
+  stopped->tid = tid;
+  pthread_mutex_lock(&launchers_lock);
+  struct launcher *one = launchers;
+  while (one != NULL && one->tid != tracer) one = one->other;
+  if (one != NULL) {
+    stopped->next = one->stopped;
+    one->stopped = stopped;
+    sem_post(&one->wanted);
+  }
+  pthread_mutex_unlock(&launchers_lock);
+  if (one == NULL) free(stopped);
+}
+
 /* reap() -> [pid, exit code, signal, pid, …] of every child that ended, adopted ones included. */
 static napi_value reap(napi_env env, napi_callback_info info) {
   (void)info;
@@ -442,6 +519,10 @@ static napi_value reap(napi_env env, napi_callback_info info) {
     pid_t pid = waitpid(-1, &status, WNOHANG);
     if (pid < 0 && errno == EINTR) continue;
     if (pid <= 0) return result;
+    if (!WIFEXITED(status) && !WIFSIGNALED(status)) {
+      free_tracee(pid);
+      continue;
+    }
     CHECK(env, napi_set_element(env, result, length++, number(env, pid)));
     CHECK(env, napi_set_element(env, result, length++, number(env, WIFEXITED(status) ? WEXITSTATUS(status) : 0)));
     CHECK(env, napi_set_element(env, result, length++, number(env, WIFSIGNALED(status) ? WTERMSIG(status) : 0)));
