@@ -42,10 +42,10 @@ it("a terminal is typed into once its program runs: before, a Ctrl-C would be fo
   };
   const terminal = { write, resize, read: async function* () {}, finish() {}, close() {} } as unknown as Descriptor;
   const child = { pid: 2, started, stdin: terminal, stdout: terminal, stderr: undefined, exited };
-  const processes = { spawn: () => child, signalSession: () => true, tryList: () => [] };
+  const processes = { spawn: () => child, signalSession: () => true };
   const [client, served] = channelPair();
   const { signal } = new AbortController();
-  const serving = serveExec(served, { processes, signal, permit() {}, isFrozen: () => false, environment: {} });
+  const serving = serveExec(served, { processes, hangUps: { add() {} }, signal, permit() {}, environment: {} });
   const input = new AsyncQueue<ExecInputEvent>();
   input.offer({ kind: "stdin", data: new Uint8Array([3]) });
   input.offer({ kind: "resize", columns: 132, rows: 50 });

@@ -7,24 +7,22 @@ import { boundary, statusNumber } from "../wire/index.ts";
 import { resolveCommand } from "./command.ts";
 import type { Descriptor } from "./descriptor.ts";
 import type { Environment } from "./environment.ts";
+import type { HangUps } from "./hang-ups.ts";
 import { type Child, isNotStarted, type NotStarted, type Processes } from "./processes.ts";
 
 export interface ExecOptions {
-  readonly processes: Pick<Processes, "spawn" | "signalSession" | "tryList">;
+  readonly processes: Pick<Processes, "spawn" | "signalSession">;
+  readonly hangUps: Pick<HangUps, "add">;
   /** What a command's own environment is laid over. */
   readonly environment: Environment;
   /** Called right before the program starts, which may be long after the channel was opened; throws where none may start. */
   readonly permit: () => void;
-  /** Whether stopped processes are to stay so. */
-  readonly isFrozen: () => boolean;
-  /** Aborted when the channel is lost; what the exec started is killed then. */
+  /** Aborted when the channel is lost; what the exec started is hung up on then. */
   readonly signal: AbortSignal;
 }
 
 /** As coreutils' timeout has it. */
 const timedOut = 124;
-/** Between hanging up on the processes of a lost channel and killing them. */
-const hangUpGraceMs = 2_000;
 /** Pieces of input, of 64 KiB at most as our clients send them, that wait for their program. */
 const maxWaitingInputs = 8;
 /** Among them, where the input ends. */
@@ -101,7 +99,7 @@ async function attend(
   { channel, send }: Output,
   options: ExecOptions,
 ): Promise<void> {
-  const { processes, signal } = options;
+  const { processes, hangUps, signal } = options;
   let late = false;
   const timeoutMs = start.timeout === undefined ? 0 : durationMs(start.timeout);
   const timer = timeoutMs > 0 ? setTimeout(onTimeout, Math.min(timeoutMs, longestTimerMs)) : undefined;
@@ -109,7 +107,7 @@ async function attend(
     late = true;
     processes.signalSession(child.pid, "SIGKILL");
   }
-  const onLost = () => hangUp(child, options);
+  const onLost = () => hangUps.add(child.pid);
   if (signal.aborted) onLost();
   else signal.addEventListener("abort", onLost, { once: true });
 
@@ -187,18 +185,4 @@ async function write(child: Child, tty: boolean, input: AsyncIterable<Uint8Array
 async function endInput(child: Child, tty: boolean, last: number): Promise<void> {
   if (!tty) child.stdin?.close();
   else await child.stdin?.write(new Uint8Array(last === newline ? 1 : 2).fill(endOfTransmission));
-}
-
-/** What a closed terminal does to its processes, with an end to it. */
-function hangUp(child: Child, { processes, isFrozen }: ExecOptions): void {
-  const leader = () => processes.tryList()?.find(({ pid }) => pid === child.pid)?.started;
-  const started = leader();
-  if (!processes.signalSession(child.pid, "SIGHUP")) return;
-  if (!isFrozen()) processes.signalSession(child.pid, "SIGCONT");
-  // Its leader may end at once; whoever ignored the hang-up is still there then, and keeps its session's number from being given anew.
-  const kill = () => {
-    const now = leader();
-    if (now === undefined || now === started) processes.signalSession(child.pid, "SIGKILL");
-  };
-  setTimeout(kill, hangUpGraceMs).unref();
 }

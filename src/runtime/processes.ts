@@ -105,11 +105,14 @@ export class Processes {
     return this.#native.signal(pid, constants.signals[signal]) === 0;
   }
 
-  /** Signals a child's process group and whatever else stayed in its session; true when there was somebody. */
-  signalSession(leader: number, signal: NodeJS.Signals): boolean {
+  /**
+   * Signals a child's process group and whatever else stayed in its session; true when there was somebody.
+   * @param among a list of now, for who signals many. @default a walk once the group has its signal
+   */
+  signalSession(leader: number, signal: NodeJS.Signals, among?: readonly ProcessEntry[]): boolean {
     // One that is only beginning has no group yet.
     let reached = this.signal(-leader, signal) || (this.#waiting.has(leader) && this.signal(leader, signal));
-    for (const one of this.tryList() ?? []) {
+    for (const one of among ?? this.tryList() ?? []) {
       if (one.session === leader && one.group !== leader) reached = this.signal(one.pid, signal) || reached;
     }
     return reached;

@@ -5,6 +5,7 @@ import type { Logger } from "../common/log.ts";
 import { type boundary, type CallContext, type Implementation, statusNumber } from "../wire/index.ts";
 import { serveExec } from "./exec.ts";
 import { serveFiles } from "./files.ts";
+import { HangUps } from "./hang-ups.ts";
 import type { Processes } from "./processes.ts";
 import { Refused, type Runtime } from "./runtime.ts";
 import { serveTcp } from "./tcp.ts";
@@ -28,6 +29,7 @@ export function boundaryService(
   log: Logger,
 ): Implementation<typeof boundary.Boundary> {
   let channels = 0;
+  const hangUps = new HangUps(processes, () => runtime.isFrozen);
 
   return {
     async *session(requests, context) {
@@ -125,7 +127,9 @@ export function boundaryService(
         log.error({ err: error, service: serviceId }, "a channel failed");
         outgoing.end(error);
       };
-      service(channel, { signal: gone.signal, permit, runtime, processes, home }).catch(failed).finally(settled);
+      service(channel, { signal: gone.signal, permit, runtime, processes, hangUps, home })
+        .catch(failed)
+        .finally(settled);
       for await (const value of outgoing) yield { payload: { case: "data", value } };
     } finally {
       release();
@@ -148,6 +152,7 @@ interface ServiceContext {
   readonly permit: () => void;
   readonly runtime: Runtime;
   readonly processes: Processes;
+  readonly hangUps: HangUps;
   readonly home: string;
 }
 
@@ -157,14 +162,8 @@ type Service = (channel: Channel, context: ServiceContext) => Promise<void>;
 function serviceOf(id: string): Service {
   switch (id) {
     case services.exec:
-      return (channel, { signal, permit, runtime, processes }) =>
-        serveExec(channel, {
-          processes,
-          environment: runtime.environment,
-          permit,
-          isFrozen: () => runtime.isFrozen,
-          signal,
-        });
+      return (channel, { signal, permit, runtime, processes, hangUps }) =>
+        serveExec(channel, { processes, hangUps, environment: runtime.environment, permit, signal });
     case services.files:
       return (channel, { permit, signal, home }) => serveFiles(channel, { permit, signal, home });
     case services.tcp:
