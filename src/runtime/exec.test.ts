@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { channelPair, type ExecInputEvent, openTcp, runExec, services } from "../boundary/index.ts";
 import { AsyncQueue } from "../common/async.ts";
+import { OpenShellError } from "../common/errors.ts";
 import { isRoot, RuntimeProcess, type TestSupervisor, typed } from "./_harness.ts";
 import type { Descriptor } from "./descriptor.ts";
 import { serveExec } from "./exec.ts";
@@ -55,6 +56,40 @@ it("a terminal is typed into once its program runs: before, a Ctrl-C would be fo
   begin(undefined);
   expect((await ending).value).toEqual({ kind: "exit", code: 130 });
   expect(keys).toEqual([3]);
+  await serving;
+});
+
+it("fails where its program's output cannot be read, and ends the program", async () => {
+  const { promise: exited, resolve: exit } = Promise.withResolvers<number>();
+  const read = async function* () {
+    yield await Promise.reject<Uint8Array>(new OpenShellError("internal", "it cannot be watched"));
+  };
+  const output = { read, finish() {}, close() {} } as unknown as Descriptor;
+  const child = {
+    pid: 2,
+    started: Promise.resolve(undefined),
+    stdin: undefined,
+    stdout: output,
+    stderr: undefined,
+    exited,
+  };
+  const signals: NodeJS.Signals[] = [];
+  const signalSession = (_leader: number, signal: NodeJS.Signals) => {
+    signals.push(signal);
+    exit(128 + 9);
+    return true;
+  };
+  const processes = { spawn: () => child, signalSession };
+  const [client, served] = channelPair();
+  const { signal } = new AbortController();
+  const serving = serveExec(served, { processes, hangUps: { add() {} }, signal, permit() {}, environment: {} });
+  // A program that ends by itself when its output is closed would end this wait, too.
+  setTimeout(exit, 1_000, 0).unref();
+  await expect(runExec(client, { command: ["true"], noLoginShell: true }).next()).rejects.toMatchObject({
+    code: "internal",
+    message: "it cannot be watched",
+  });
+  expect(signals).toEqual(["SIGKILL"]);
   await serving;
 });
 

@@ -111,7 +111,12 @@ async function attend(
   if (signal.aborted) onLost();
   else signal.addEventListener("abort", onLost, { once: true });
 
-  const copies = [copy(child.stdout, "stdout", channel), copy(child.stderr, "stderr", channel)];
+  let runs = true;
+  const copies = Promise.all([copy(child.stdout, "stdout", channel), copy(child.stderr, "stderr", channel)]);
+  // Output that is not read would hold it up, or end it as if its reader had left; what it says then is no answer.
+  copies.catch(() => {
+    if (runs) processes.signalSession(child.pid, "SIGKILL");
+  });
   void feed(child, start.tty, inputs);
   try {
     const failure = await child.started;
@@ -120,12 +125,13 @@ async function attend(
       return;
     }
     const code = await child.exited;
+    runs = false;
     clearTimeout(timer);
     // Its pid may be another's soon, and what it left in the background was left with its consent.
     signal.removeEventListener("abort", onLost);
     child.stdout?.finish();
     child.stderr?.finish();
-    await Promise.all(copies);
+    await copies;
     await send({ case: "exit", value: { exitCode: late ? timedOut : code } });
   } finally {
     clearTimeout(timer);
@@ -134,15 +140,17 @@ async function attend(
   }
 }
 
-/** Output goes out as fast as it is taken; when nobody takes it any more it is drained no further. */
+/** Output goes out as fast as it is taken; when nobody takes it any more it is drained no further. @throws where it cannot be read */
 async function copy(source: Descriptor | undefined, name: "stdout" | "stderr", channel: ByteChannel): Promise<void> {
   if (source === undefined) return;
-  try {
-    const frames = source.read((bytes) => encodeBytesFrame(bytesFields[name], bytes));
-    for await (const frame of frames) await channel.write(frame);
-  } catch {
-    // The channel is gone, and with it whoever wanted the output; `signal` ends the process.
-    source.close();
+  for await (const frame of source.read((bytes) => encodeBytesFrame(bytesFields[name], bytes))) {
+    try {
+      await channel.write(frame);
+    } catch {
+      // The channel is gone, and with it whoever wanted the output; `signal` ends the process.
+      source.close();
+      return;
+    }
   }
 }
 

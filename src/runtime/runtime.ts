@@ -15,6 +15,7 @@ import { MainProcess } from "./main-process.ts";
 import { type Child, isNotStarted, type NotStarted, type Processes } from "./processes.ts";
 import { claim, disconnect, mayOpenChannel, type SessionState, terminate, waiting } from "./session.ts";
 import { fenceStatus, mainProcessStatus, type RuntimeFrame, treeStatus } from "./status-frames.ts";
+import { showTerminal } from "./terminal-log.ts";
 
 export interface RuntimeOptions {
   readonly identity: Pick<Identity, "sandboxId" | "generationId" | "generationKey">;
@@ -295,7 +296,7 @@ export class Runtime {
   }
 
   #startMain(launch: boundary.Launch): Child | NotStarted {
-    const { processes } = this.#options;
+    const { processes, log } = this.#options;
     const terminal: Record<string, string> = launch.tty ? { TERM: "xterm-256color" } : {};
     const command = resolveCommand(
       {
@@ -307,7 +308,7 @@ export class Runtime {
       { ...this.environment, ...terminal },
     );
     const started = processes.spawn({ ...command, stdio: launch.tty ? "terminal" : "log" });
-    if (!isNotStarted(started) && started.stdout !== undefined) void showTerminal(started);
+    if (!isNotStarted(started) && started.stdout !== undefined) void showTerminal(started, log);
     return started;
   }
 
@@ -328,13 +329,4 @@ export class Runtime {
   #tell(frame: RuntimeFrame): void {
     this.#connection?.send(frame);
   }
-}
-
-/** A main process with a terminal writes to the container's log all the same. */
-async function showTerminal(child: Child): Promise<void> {
-  void child.exited.then(() => child.stdout?.finish());
-  for await (const chunk of child.stdout?.read() ?? []) {
-    if (!process.stdout.write(chunk)) await new Promise((resolve) => process.stdout.once("drain", resolve));
-  }
-  child.stdout?.close();
 }
