@@ -141,11 +141,17 @@ class Extraction implements AsyncDisposable {
   /** Moves what came to its place, after a look at everything that could be in the way. */
   async finish(): Promise<TransferSummary> {
     await this.#made();
-    for await (const _ of moves(this.#staging, this.#root));
+    const there = new Set<string>();
+    for await (const _ of moves(this.#staging, this.#root, (path) => there.add(path)));
     for await (const { from, to } of moves(this.#staging, this.#root)) await move(from, to);
     for (const { path, mode, mtime } of this.#directories.reverse()) {
-      await chmod(path, mode);
-      await utimes(path, mtime, mtime);
+      try {
+        await chmod(path, mode);
+        await utimes(path, mtime, mtime);
+      } catch (error) {
+        // One that was there and is somebody else's keeps what its owner gave it, and takes files where our group may write.
+        if (!there.has(path) || (error as NodeJS.ErrnoException).code !== "EPERM") throw error;
+      }
     }
     return { ...this.#tally, path: join(this.#root, this.#top) };
   }
@@ -263,14 +269,21 @@ interface Move {
 
 /**
  * What has to be moved so that the tree `from` lies over the tree `to`: a directory that is not there yet as a whole, others entry by entry.
+ * @param met told of each directory that is there
  * @throws failed-precondition where a directory meets something else, or anything a device, a pipe or a socket
  */
-async function* moves(from: string, to: string): AsyncGenerator<Move, void, undefined> {
+async function* moves(
+  from: string,
+  to: string,
+  met?: (directory: string) => void,
+): AsyncGenerator<Move, void, undefined> {
   for (const entry of await readdir(from, { withFileTypes: true })) {
     const move = { from: join(from, entry.name), to: join(to, entry.name) };
     const there = await lstatIfThere(move.to);
-    if (entry.isDirectory() && there?.isDirectory()) yield* moves(move.from, move.to);
-    else if (there !== undefined && entry.isDirectory()) throw inTheWay(move.to);
+    if (entry.isDirectory() && there?.isDirectory()) {
+      met?.(move.to);
+      yield* moves(move.from, move.to, met);
+    } else if (there !== undefined && entry.isDirectory()) throw inTheWay(move.to);
     else if (there?.isDirectory()) {
       throw new OpenShellError("failed-precondition", `${move.to} is in the way: it is a directory`);
     } else if (there !== undefined && !there.isFile() && !there.isSymbolicLink()) {

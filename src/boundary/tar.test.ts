@@ -397,6 +397,50 @@ describe("a tree of which not all may be read", () => {
   });
 });
 
+describe("a directory whose mode and time may not be changed", () => {
+  afterEach(() => {
+    vi.restoreAllMocks();
+    syncBuiltinESMExports();
+  });
+
+  /** As a volume's, which belongs to root and to our group. */
+  const entries = [
+    [{ name: "tree/", type: "directory", mode: 0o750 }],
+    [{ name: "tree/shared/", type: "directory", mode: 0o700 }],
+    [{ name: "tree/shared/a", mode: 0o640 }, "new"],
+    [{ name: "tree/shared/own/", type: "directory", mode: 0o710 }],
+  ] as const;
+  const modeOf = (path: string) => statSync(join(directory, path)).mode & 0o777;
+
+  function refuse(name: string): void {
+    const { chmod } = fs;
+    vi.spyOn(fs, "chmod").mockImplementation(async (path, mode) => {
+      if (basename(String(path)) === name) throw Object.assign(new Error("EPERM"), { code: "EPERM", errno: -1, path });
+      await chmod(path, mode);
+    });
+    syncBuiltinESMExports();
+  }
+
+  it("keeps them where it was there before, and takes what comes", async () => {
+    mkdirSync(join(directory, "tree/shared"), { recursive: true });
+    chmodSync(join(directory, "tree/shared"), 0o775);
+    refuse("shared");
+    expect(await extractTree(crafted(...entries), directory, { links: "any" })).toMatchObject({
+      files: 1,
+      skipped: [],
+    });
+    expect(readFileSync(join(directory, "tree/shared/a"), "utf8")).toBe("new");
+    expect(["tree", "tree/shared", "tree/shared/own"].map(modeOf)).toEqual([0o750, 0o775, 0o710]);
+  });
+
+  it("is an error where it was made by the same stream", async () => {
+    mkdirSync(join(directory, "tree/shared"), { recursive: true });
+    refuse("own");
+    const extracting = extractTree(crafted(...entries), directory, { links: "any" });
+    await expect(extracting).rejects.toMatchObject({ code: "permission-denied" });
+  });
+});
+
 describe("a file that becomes shorter while it is packed", () => {
   it("is named, and has zeros where its end was, when its size was told already", async () => {
     const source = join(directory, "log");
