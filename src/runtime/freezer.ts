@@ -23,7 +23,7 @@ const maxPasses = 200;
 
 /**
  * Stops every process with SIGSTOP and continues exactly those later. The cgroup freezer would hide it from the processes,
- * but it is not writable from inside a container.
+ * but it is not writable from inside a container. A debugger is told of both signals, and may keep its program stopped at either.
  */
 export class Freezer {
   readonly #tree: Tree;
