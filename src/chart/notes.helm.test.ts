@@ -1,4 +1,5 @@
 import { describe, expect, it, vi } from "vitest";
+import { networkPolicyName } from "../manifests/index.ts";
 import { helmPrograms } from "./_helm.ts";
 import { textsOfMany } from "./_many.ts";
 
@@ -143,6 +144,12 @@ describe.skipIf(helmPrograms.length === 0)("NOTES", () => {
     expect(notesOf("defaults")).toContain("The chart decides, and gatewayConfig cannot change: listen addresses");
     expect(notesOf("defaults")).not.toMatch(/object Object|<no value>|\{\{/);
     expect(warningsOf("defaults")).toEqual([]);
+  });
+
+  it("name what an uninstall leaves, also where the chart did not make the namespace", () => {
+    const left = notesOf("another id").split("`helm uninstall` leaves: ")[1];
+    for (const role of ["workload", "supervisor"] as const) expect(left).toContain(networkPolicyName(role, "blue"));
+    expect(left).toMatch(/^the sandboxes' namespace, the gateway's volume, and the Secrets of the PKI hook; /);
   });
 
   const saveAs = (secret: string, key: string, file: string) =>

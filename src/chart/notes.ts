@@ -157,8 +157,12 @@ export const notes: Block = [
     "\nThe chart decides, and gatewayConfig cannot change: listen addresses, TLS, paths of certificates and keys, the driver's namespace and\nServiceAccount. They come from service, server, sandboxNamespace and sandboxServiceAccount.\n",
   ),
   write(
-    "\n`helm uninstall` leaves: the sandboxes' namespace, the gateway's volume, and the Secrets of the PKI hook.\n",
+    "\n`helm uninstall` leaves: the sandboxes' namespace, the gateway's volume, and the Secrets of the PKI hook; in every namespace of sandboxes,\nwhoever made it, also the sandboxes, which run on, and what fences them: NetworkPolicies openshell-workload-",
   ),
+  output(gatewayId),
+  write(" and\nopenshell-supervisor-"),
+  output(gatewayId),
+  write(". Delete those after the sandboxes.\n"),
 ];
 
 /** Adds the gateway, with more options. */
