@@ -148,3 +148,22 @@ test("a stop waits for no start that the driver does not answer, and the driver 
   await expect.poll(() => test.driver.calls.slice(-3)).toEqual(["stop", "start", "stop"]);
   await untilPhase(test.client, "one", "STOPPED");
 });
+
+test("a name is taken until its sandbox is deleted, and who asks for it meanwhile hears that", async () => {
+  const driver = new MemoryDriver();
+  await using gateway = await TestGateway.start({ driver });
+  const id = await create(gateway, "one");
+  const again = () => create(gateway, "one");
+  await expect(again()).rejects.toMatchObject({
+    code: "already-exists",
+    message: "sandbox one already exists in workspace default: choose another name, or delete it first",
+  });
+  driver.automatic = false;
+  await gateway.client.deleteSandbox(about("one"));
+  await expect(again()).rejects.toMatchObject({
+    code: "already-exists",
+    message: "sandbox one is still being deleted from workspace default: try again shortly, or choose another name",
+  });
+  driver.vanish(id);
+  await expect.poll(() => again().then(() => "made", String)).toBe("made");
+});

@@ -7,7 +7,7 @@ import type { Convergence } from "../convergence.ts";
 import type { Principal, UserPrincipal } from "../identity/principal.ts";
 import { requireRole } from "../identity/rules.ts";
 import { patienceMs, patiently } from "../patience.ts";
-import type { SandboxRecord } from "../store/sandboxes.ts";
+import { nameTaken, type SandboxRecord } from "../store/sandboxes.ts";
 import type { Store } from "../store/store.ts";
 import { requireActive, type WorkspaceRecord, workspaceNotFound } from "../store/workspaces.ts";
 import { driverSandbox } from "./driver-request.ts";
@@ -139,11 +139,9 @@ function requireWorkspace(store: Store, name: string): WorkspaceRecord {
 
 function freeName(sandboxes: Sandboxes, workspace: string, wanted: string): string {
   if (wanted !== "") {
-    if (sandboxes.find(workspace, wanted) === undefined) return wanted;
-    throw new OpenShellError(
-      "already-exists",
-      `sandbox ${wanted} already exists in workspace ${workspace}: choose another name, or delete it first`,
-    );
+    const before = sandboxes.find(workspace, wanted);
+    if (before === undefined) return wanted;
+    throw nameTaken(before);
   }
   for (;;) {
     const name = generateName();

@@ -81,12 +81,8 @@ export class SandboxTable {
       const row = this.#workspace.get(workspace);
       if (row === undefined) throw workspaceNotFound(workspace);
       requireActive({ name: workspace, terminating: row.terminating === 1 });
-      if (this.byName(workspace, name) !== undefined) {
-        throw new OpenShellError(
-          "already-exists",
-          `sandbox ${name} already exists in workspace ${workspace}: choose another name, or delete it first`,
-        );
-      }
+      const before = this.byName(workspace, name);
+      if (before !== undefined) throw nameTaken(before);
       const resourceVersion = nextRevision(this.#database);
       const stamped = stamp(object, resourceVersion);
       this.#insert.run(id, workspace, name, resourceVersion, bytesOf(stamped), JSON.stringify(lifecycle));
@@ -130,6 +126,15 @@ export class SandboxTable {
         : this.#listOfOne.iterate(workspace, after?.name ?? "");
     for (const row of rows) yield { ...(recordOf(row) as SandboxRecord), bytes: (row.object as Uint8Array).length };
   }
+}
+
+/** For who wants a sandbox by the name of one that is there, or not gone yet. */
+export function nameTaken({ name, workspace, lifecycle }: SandboxRecord): OpenShellError {
+  const what =
+    lifecycle.desired === "deleted"
+      ? `is still being deleted from workspace ${workspace}: try again shortly, or choose another name`
+      : `already exists in workspace ${workspace}: choose another name, or delete it first`;
+  return new OpenShellError("already-exists", `sandbox ${name} ${what}`);
 }
 
 function recordOf(row: Record<string, unknown> | undefined): SandboxRecord | undefined {
