@@ -141,6 +141,34 @@ describe("a supervisor that is lost", () => {
   }, 240_000);
 });
 
+describe("both Pods of a generation that are gone at once", () => {
+  it.each([
+    ["while the gateway runs", false],
+    ["while no gateway runs", true],
+  ])(
+    "end a later one like the first, %s (WorkloadDeleted), and it starts again",
+    async (_when, isDown) => {
+      await using sandbox = await suite.create();
+      await sandbox.ready();
+      await sandbox.stop();
+      await sandbox.until(phase("STOPPED"));
+      await sandbox.start();
+      await sandbox.until(phase("READY"));
+      const { workload, supervisor } = await suite.pair(sandbox);
+      const names = [workload, supervisor].map(({ metadata }) => metadata.name);
+      {
+        await using _down = isDown ? await withoutGateway(suite) : undefined;
+        const both = ["-n", suite.release.sandboxNamespace, "pod", ...names];
+        await suite.kubectl(["delete", "--grace-period=0", "--force", ...both]);
+      }
+      expect(said(await sandbox.until(failed()))).toMatch(/WorkloadReady WorkloadDeleted: /);
+      await sandbox.start();
+      await sandbox.until(phase("READY"));
+    },
+    240_000,
+  );
+});
+
 describe("the end of a generation without a supervisor", () => {
   it("comes when the window is over", async () => {
     await suite.configure({ [tables.replacement]: { window_seconds: 10 } });

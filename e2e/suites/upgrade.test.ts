@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, expect, it } from "vitest";
+import { networkPolicies, services } from "../../src/kube/index.ts";
+import { labels } from "../../src/manifests/names.ts";
 import { Conformance, tables } from "../support/conformance.ts";
 import { said } from "../support/outcome.ts";
 import { phase, reason } from "../support/waits.ts";
@@ -42,4 +44,33 @@ it("a pair that waits for a node outlives a gateway's upgrade to a release that 
   expect(supervisor.metadata.uid).toBe(remade.supervisor.metadata.uid);
   expect(workload.spec?.nodeName).toBe(node);
   expect(supervisor.spec?.nodeName).not.toBe(node);
+}, 240_000);
+
+/** Ports that the policies of the sandboxes' namespace name, in either direction. */
+async function openPorts(): Promise<unknown[]> {
+  const { items } = await suite.kube.list(networkPolicies, suite.release.sandboxNamespace);
+  const rules = items.flatMap(({ spec }) => [...(spec?.ingress ?? []), ...(spec?.egress ?? [])]);
+  return rules.flatMap(({ ports }) => (ports ?? []).map(({ port }) => port));
+}
+
+it("another boundary port holds nobody up: pairs of the former one go on, and it is closed with the last of them", async () => {
+  await using undo = new AsyncDisposableStack();
+  const first = undo.use(await suite.create());
+  await first.ready();
+  const { items } = await suite.kube.list(services, suite.release.sandboxNamespace, {
+    labelSelector: `${labels.sandboxId}=${first.id}`,
+  });
+  const former = items[0]?.spec?.ports?.[0]?.port ?? 0;
+  const next = former + 100;
+  await suite.configure({ [tables.runtime]: { pod_anti_affinity: "required", boundary_port: next } });
+  await using second = await suite.create();
+  await second.ready();
+  expect(await openPorts()).toEqual(expect.arrayContaining([former, next]));
+  await first.ready();
+  expect((await first.exec(["echo", "still here"])).stdout).toBe("still here\n");
+  await first[Symbol.asyncDispose]();
+  await using third = await suite.create();
+  await third.ready();
+  await expect.poll(openPorts, { timeout: 30_000 }).not.toContain(former);
+  expect(await openPorts()).toContain(next);
 }, 240_000);

@@ -4,6 +4,7 @@ import { Conformance, type Pair, tables } from "../../support/conformance.ts";
 import { CountingSandbox } from "../../support/counting-sandbox.ts";
 import { cordoned } from "../../support/node-changes.ts";
 import { said } from "../../support/outcome.ts";
+import { priorityClass } from "../../support/priority-class.ts";
 import type { TestSandbox } from "../../support/test-sandbox.ts";
 import { phase, reason } from "../../support/waits.ts";
 
@@ -75,6 +76,9 @@ describe("pod_anti_affinity = required", () => {
     expect(seen.status?.phase).toBe(1);
     const placed = suite.podsOf(sandbox).filter((pod) => pod.spec?.nodeName !== undefined);
     expect(placed.length).toBeLessThanOrEqual(1);
+    // Another default for Pods that name no class is nothing that the waiting ones were made under.
+    const another = { ...priorityClass(`${suite.release.name}-default`, 7, false), globalDefault: true };
+    await using _another = await suite.applied(another);
     const untainted = performance.now();
     await tainted[Symbol.asyncDispose]();
     await sandbox.ready();
