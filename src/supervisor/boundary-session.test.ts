@@ -197,6 +197,19 @@ test("a message of the runtime's that is larger than any has to be loses it", as
   expect(await links.next(({ name }) => name === "lost")).toMatchObject({ reason: "Unreachable" });
 });
 
+test("a runtime that listens nowhere yet is told in a sentence, with what the system said", async () => {
+  const links = new Log<BoundaryLink>();
+  const way = new Way(0);
+  const port = await way.listen();
+  await way[Symbol.asyncDispose]();
+  await using _ = await startSession({ onLink: (link) => links.add(link) }, async () => port);
+  expect(await links.next(({ name }) => name === "lost")).toEqual({
+    name: "lost",
+    reason: "Unreachable",
+    message: `cannot connect to the runtime: connect ECONNREFUSED 127.0.0.1:${port}`,
+  });
+});
+
 test("a runtime that takes nothing of what it is told is lost", async () => {
   const links = new Log<BoundaryLink>();
   await using started = await startSession({ onLink: (link) => links.add(link) });

@@ -194,7 +194,7 @@ export class BoundarySession {
       return this.#lost("Closed", "the runtime closed the session");
     } catch (error) {
       if (attemptEnd.signal.aborted) return this.#lost("HeartbeatLost", String(attemptEnd.signal.reason));
-      return this.#lost("Unreachable", OpenShellError.from(error).message);
+      return this.#lost("Unreachable", whyUnreachable(OpenShellError.from(error).message));
     } finally {
       this.#connected = undefined;
       watchdog.clear();
@@ -256,6 +256,15 @@ type Outcome =
       readonly reason: string;
       readonly message: string;
     };
+
+/**
+ * A connection that could not be made in a sentence of ours: users read it in the condition SupervisorConnected. grpc-js 1.14 puts what
+ * the system said between "No connection established. Last error: " and a note of its resolver, which is empty for an address.
+ */
+function whyUnreachable(message: string): string {
+  const last = /^No connection established\. Last error: (?:Error: )?(.*?)\.? Resolution note:/s.exec(message)?.[1];
+  return last === undefined ? message : `cannot connect to the runtime: ${last}`;
+}
 
 const { SessionRefused_Reason: Refused } = boundary;
 
