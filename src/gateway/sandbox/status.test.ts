@@ -146,6 +146,18 @@ describe("a status", () => {
     expect(condition(status, "Ready")).toMatchObject({ reason: "Unschedulable", message: "because of Unschedulable" });
   });
 
+  it("says in the driver's words what a stop waits for, and what is left of the sandbox after it", () => {
+    const stopped = { ...base, lifecycle: stopRequested(running), session: noSession };
+    const readyOf = (...reasons: string[]) =>
+      condition(deriveStatus({ ...stopped, driver: driver(...reasons) }).status, "Ready");
+    expect(readyOf("Stopping", "Stopping", "Stopped")).toMatchObject({ message: "because of Stopping" });
+    expect(readyOf("Stopped", "Stopped", "Stopped")).toMatchObject({ message: "because of Stopped" });
+    expect(readyOf("Ok", "Unschedulable", "Ok")).toMatchObject({
+      reason: "Stopping",
+      message: expect.stringMatching(/Pods are stopping/),
+    });
+  });
+
   it("does not show the former run's failure after a new start", () => {
     const broken = driver("QuotaExceeded", "GenerationFailed", "GenerationFailed");
     expect(deriveStatus({ ...base, driver: broken, session: noSession }).row.phase).toBe("ERROR");

@@ -133,7 +133,7 @@ function fenced(view: SessionView): Condition {
   return { type: "Fenced", status: "False", reason, message };
 }
 
-/** Why the sandbox is READY or not: that it is lost first, then the run's own failure, then what the driver waits for, then the table's sentence. */
+/** Why the sandbox is READY or not: that it is lost first, then the run's own failure, then what the driver says of the same, then the table's sentence. */
 function ready({ failure, exit }: Lifecycle, row: PhaseRow, because: compute.DriverCondition | undefined): Condition {
   const type = "Ready";
   if (row.phase === "READY") return { type, status: "True", reason: row.reason, message: row.message };
@@ -146,7 +146,8 @@ function ready({ failure, exit }: Lifecycle, row: PhaseRow, because: compute.Dri
     };
   }
   if (row.phase === "ERROR" && failure !== undefined) return { type, status: "False", ...failure };
-  const tellsMore = row.reason === "Failed" || row.reason === "WaitingForWorkload";
+  // Of a stop, too, the driver knows what it waits for, and what is in the way of the next start.
+  const tellsMore = ["Failed", "WaitingForWorkload", because?.reason].includes(row.reason);
   if (tellsMore && because !== undefined)
     return { type, status: "False", reason: because.reason, message: because.message };
   return { type, status: "False", reason: row.reason, message: row.message };
