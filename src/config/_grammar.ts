@@ -166,6 +166,24 @@ export const qualifiedName = z
   .regex(qualifiedKey, { error: qualifiedNameForm })
   .refine(isQualifiedName, { error: qualifiedNameForm });
 
+/**
+ * What no key may be, though Kubernetes would take the one: a value with a key `constructor` of its own cannot be rendered, and zod leaves
+ * `__proto__` out of a map before any check of its keys.
+ */
+export const otherKey = 'a key other than "constructor" and "__proto__"';
+
+/** A key of a map of labels or annotations, or of a selector. */
+const mapKey = qualifiedName.refine((key) => key !== "constructor", { error: otherKey });
+
+/** Where plain data of any depth has a key `__proto__`, to be refused with {@link otherKey}. */
+export function droppedKeys(value: unknown): (string | number)[][] {
+  if (typeof value !== "object" || value === null) return [];
+  const within = Array.isArray(value) ? [...value.entries()] : Object.entries(value);
+  return within.flatMap(([key, inner]) =>
+    key === "__proto__" ? [[key]] : droppedKeys(inner).map((path) => [key, ...path]),
+  );
+}
+
 /** Prefixes that the keys of a map must not have. */
 export interface ReservedKeys {
   readonly prefixes: readonly string[];
@@ -182,9 +200,7 @@ export const reservedKeys: ReservedKeys = {
 /** Keys with none of these prefixes. JSON Schema has no word for it with which Helm would name the place: the chart has guards. */
 function keyOutside(reserved: readonly ReservedKeys[], error: string) {
   const prefixes = reserved.flatMap((each) => each.prefixes);
-  return qualifiedName
-    .refine((key) => !prefixes.some((prefix) => key.startsWith(prefix)), { error })
-    .meta({ reserved });
+  return mapKey.refine((key) => !prefixes.some((prefix) => key.startsWith(prefix)), { error }).meta({ reserved });
 }
 
 /** A key such as `team` or `example.com/team`, or the empty string for none: what names classes of load balancers and protocols too. */
@@ -273,10 +289,10 @@ export const resourceName = () =>
   });
 
 /** Annotations with any key. */
-export const anyAnnotations = () => z.record(qualifiedName, z.string());
+export const anyAnnotations = () => z.record(mapKey, z.string());
 
 /** Labels with any key, such as those of a node. */
-export const anyLabels = () => z.record(qualifiedName, labelValue);
+export const anyLabels = () => z.record(mapKey, labelValue);
 
 /** The fields of a toleration that are written alike everywhere; only `tolerationSeconds` has another name in driver_config. */
 export const tolerationFields = {

@@ -289,6 +289,16 @@ describe("a wrong setting", () => {
       "https_proxy (line 4): is not a setting of this gateway: a NetworkPolicy of yours, named in sandbox_runtime.tolerated_network_policies, opens the way",
     ],
     ["constructor = 1", "constructor (line 4): is unknown; known here: "],
+    ...["workload_labels", "workload_annotations", "supervisor_labels", "supervisor_node_selector"].flatMap((setting) =>
+      ["constructor", "__proto__"].map((key): [string, string] => [
+        `${setting} = { ${key} = "x" }`,
+        `${setting}.${key} (line 4): expected a key other than "constructor" and "__proto__"`,
+      ]),
+    ),
+    [
+      'workload_affinity = { podAffinity = { requiredDuringSchedulingIgnoredDuringExecution = [{ topologyKey = "a", labelSelector = { matchLabels = { __proto__ = "x" } } }] } }',
+      'workload_affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector.matchLabels.__proto__ (line 4): expected a key other than "constructor" and "__proto__"',
+    ],
     [
       'provisioning_timeout = "5 minutes"',
       'provisioning_timeout (line 4): expected a duration of at least one second such as "30s", "10m" or "2h", or "" for none, found "5 minutes"',

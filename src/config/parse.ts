@@ -1,6 +1,7 @@
 import { parse as parseToml, TomlError } from "smol-toml";
 import type { z } from "zod";
 import { OpenShellError } from "../common/errors.ts";
+import { droppedKeys, otherKey } from "./_grammar.ts";
 import { expectation, type Problem, printPath, printValue, problemsOf, valueAt } from "./_problems.ts";
 import { holds, keysOf, settingRules } from "./rules.ts";
 import { documentSchema, type Settings } from "./settings.ts";
@@ -101,8 +102,8 @@ function readDocument(document: Record<string, unknown>): {
   output: z.output<typeof documentSchema> | undefined;
   problems: Problem[];
 } {
-  const problems: Problem[] = [];
-  let remaining: unknown = document;
+  const problems: Problem[] = droppedKeys(document).map((path) => ({ path, text: `expected ${otherKey}` }));
+  let remaining = problems.reduce<unknown>((rest, { path }) => without(rest, path), document);
   for (let round = 0; round < 8; round++) {
     const result = documentSchema.safeParse(remaining, { error: expectation });
     if (result.success) return { output: result.data, problems };

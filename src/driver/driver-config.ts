@@ -1,8 +1,10 @@
 import { z } from "zod";
 import { type FieldViolation, OpenShellError } from "../common/errors.ts";
 import {
+  droppedKeys,
   expectation,
   nearest,
+  otherKey,
   positiveQuantityPattern,
   resourceName,
   tolerationFields,
@@ -72,6 +74,8 @@ export function parseDriverConfig(value: Readonly<Record<string, unknown>>): Dri
   // The envelope is keyed by driver names. The gateway hands on our object alone; a caller who hands on the whole is understood too.
   const keys = Object.keys(value);
   const own = keys.length === 1 && keys[0] === "kubernetes" ? value.kubernetes : value;
+  const dropped = droppedKeys(own);
+  if (dropped.length > 0) throw refusal(dropped.map((path) => ({ field: fieldOf(path), description: otherKey })));
   const parsed = schema.safeParse(own, { error: expectedOfCaller });
   if (!parsed.success) throw refusal(parsed.error.issues.flatMap(violationsOf));
   const { pod = {}, containers = {} } = parsed.data;
@@ -94,14 +98,15 @@ function expectedOfCaller(issue: z.core.$ZodRawIssue): string {
   return isObject ? "an object" : expectation(issue);
 }
 
+const fieldOf = (path: readonly PropertyKey[]) => ["template.driver_config.kubernetes", ...path.map(String)].join(".");
+
 function violationsOf(issue: z.core.$ZodIssue): FieldViolation[] {
-  const path = issue.path.map(String);
-  const field = (more: string[] = []) => ["template.driver_config.kubernetes", ...path, ...more].join(".");
-  if (issue.code !== "unrecognized_keys") return [{ field: field(), description: issue.message }];
+  const { path } = issue;
+  if (issue.code !== "unrecognized_keys") return [{ field: fieldOf(path), description: issue.message }];
   return issue.keys.map((key) => {
     const suggestion = nearest(key, known[path.join(".")] ?? []);
     const hint = suggestion === undefined ? "" : `; did you mean ${suggestion}?`;
-    return { field: field([key]), description: `unknown field${hint}` };
+    return { field: fieldOf([...path, key]), description: `unknown field${hint}` };
   });
 }
 

@@ -53,6 +53,16 @@ describe("a request", () => {
     expect(error.message).toBe("template.annotations.note: text in quotes");
   });
 
+  test.each(["constructor", "__proto__"])("has no label and no annotation %s, which no Pod could have", (key) => {
+    const given = { [key]: "x" };
+    const settings = testSettings({ allowed_pod_labels: ["*"], allowed_pod_annotations: ["*"] });
+    const template = { labels: given, platformConfig: { annotations: given } };
+    expect(fields(() => sandboxSpecOf(sandbox({ template }), settings))).toEqual([
+      `template.labels.${key}`,
+      `template.annotations.${key}`,
+    ]);
+  });
+
   test("names everything that is wrong with it at once", () => {
     const bad = sandbox(
       {
@@ -345,6 +355,14 @@ describe("driver_config", () => {
       'containers.agent.resources.limits.Cores: cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or an extended resource such as "nvidia.com/gpu"',
     ],
     [{ pod: { node_selector: { "": "x" } } }, "pod.node_selector.: text that is not empty"],
+    ...["constructor", "__proto__"].map((key): [object, string] => [
+      { pod: { node_selector: { [key]: "x", zone: "a" } } },
+      `pod.node_selector.${key}: a key other than "constructor" and "__proto__"`,
+    ]),
+    [
+      { containers: { agent: { resources: { limits: { ["__proto__"]: "1" } } } } },
+      'containers.agent.resources.limits.__proto__: a key other than "constructor" and "__proto__"',
+    ],
   ])("says of %j what was expected", (driverConfig, sentence) => {
     const error = refusalOf(() => sandboxSpecOf(sandbox({ template: { driverConfig: driverConfig as never } }), open));
     expect(error.message).toBe(`${root}.${sentence}`);

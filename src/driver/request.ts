@@ -1,6 +1,7 @@
 import { type ErrorCode, type FieldViolation, OpenShellError } from "../common/errors.ts";
 import {
   compareQuantities,
+  droppedKeys,
   expectation,
   greatestId,
   type KubernetesSettings,
@@ -8,6 +9,7 @@ import {
   matchesKey,
   minimumWorkloadMemory,
   oneAmount,
+  otherKey,
   overcommittable,
   positiveQuantityPattern,
   reservedPrefixes,
@@ -343,6 +345,7 @@ class Problems {
 
   /** The parsed value, or `value` as it is when it was refused. */
   parse<T>(schema: Parser<T>, value: unknown, field: string): T {
+    for (const path of droppedKeys(value)) this.add([field, ...path].join("."), otherKey);
     const result = schema.safeParse(value, { error: expectation });
     if (result.success) return result.data;
     for (const { path, message, issues } of result.error.issues) {
