@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { OpenShellError } from "../common/errors.ts";
+import { OpenShellError } from "../common/errors.ts";
 import { createLogger } from "../common/log.ts";
 import { boundary, openshell } from "../wire/index.ts";
 import { inDefault, TestGateway, untilPhase } from "./_testing.ts";
@@ -240,4 +240,29 @@ it("tells a caller of what nobody foresaw an id alone, under which the log has t
   expect(id).not.toBe("");
   expect(lines).toEqual([expect.stringContaining(id)]);
   expect(lines[0]).toContain("10.1.2.3");
+});
+
+it("logs a refused call by its sentence, code and details, and with its stack where something else is behind it", async () => {
+  const lines: Record<string, unknown>[] = [];
+  const destination = { write: (line: string) => lines.push(JSON.parse(line)) };
+  const log = createLogger({ name: "test", level: "debug", destination });
+  await using test = await TestGateway.start({ log });
+  await test.client.getSandbox(about("absent")).catch(() => {});
+  const refusal = lines.find(({ rpc }) => rpc === "GetSandbox");
+  expect(refusal).toMatchObject({
+    code: "not-found",
+    details: { reason: "SandboxNotFound" },
+    msg: "sandbox absent not found in workspace default",
+  });
+  expect(refusal).not.toHaveProperty("err");
+  const behind = new OpenShellError("failed-precondition", "no such class", {
+    cause: new Error("what the cluster said"),
+  });
+  test.driver.refuse.set("validate", behind);
+  await create(test, "one").catch(() => {});
+  const [caused] = lines.filter(({ rpc }) => rpc === "CreateSandbox");
+  expect(caused).toMatchObject({
+    msg: "no such class",
+    err: { stack: expect.stringContaining("what the cluster said") },
+  });
 });

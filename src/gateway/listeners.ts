@@ -64,7 +64,9 @@ export async function listenGrpc(options: GrpcOptions, undo: AsyncDisposableStac
     (error, method) => {
       const isOurs = error.code === "internal" || error.code === "unknown" || error.details.reason === storeUnwritable;
       const level = isOurs ? "error" : "debug";
-      log[level]({ err: error, rpc: method.name, code: error.code }, error.message);
+      // Where a plain refusal was thrown says nothing; what is behind another one is told nowhere else.
+      const more = isOurs || error.cause !== undefined ? { err: error } : { details: error.details };
+      log[level]({ ...more, rpc: method.name, code: error.code }, error.message);
     },
     concealed,
   );
