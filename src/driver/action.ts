@@ -1,6 +1,7 @@
 import type { Live, ObjectMeta, Pod } from "../kube/index.ts";
 import type { BoundaryRole } from "../manifests/index.ts";
 import type { ClassMade } from "./class-made.ts";
+import type { StartTrouble } from "./platform-events.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
 
 /** One write. The executor knows how; the plan says what, and for the log `why`. */
@@ -67,6 +68,8 @@ export interface PlanMemory {
   readonly missingSecrets: ReadonlySet<string>;
   /** UIDs of Pods that their node can never start, each with what the node cannot do. */
   readonly nodeRefusals?: ReadonlyMap<string, string>;
+  /** What was last said of Pods whose node could not start their containers yet, by UID. */
+  readonly startTroubles?: ReadonlyMap<string, Pick<StartTrouble, "message">>;
   readonly refusedReplacement?: RefusedReplacement | undefined;
   /** `actedOn` in the Pods as this process saw them first, by UID. */
   readonly seen?: ReadonlyMap<string, ActedOn>;

@@ -421,6 +421,37 @@ describe("refusals", () => {
     await until(cluster, "its Pods' end", () => cluster.all("pods").length === 0);
   });
 
+  test("why a node cannot start a workload's containers yet is said in its latest words, until it can", async () => {
+    const cluster = new FakeCluster();
+    const { client, driver } = await driverOn(cluster, testSettings());
+    cluster.fits = isSupervisor;
+    await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+    const pod = cluster.all<Pod>("pods").find((each) => !isSupervisor(each)) as Live<Pod>;
+    const become = (type: string, status: "True" | "False") => {
+      const body = { spec: { nodeName: "node-1" }, status: { phase: "Pending", conditions: [{ type, status }] } };
+      return cluster.patch(pods, "sandboxes", pod.metadata.name, { type: "merge", body });
+    };
+    const tell = (name: string, minute: number, message: string) =>
+      cluster.place("events", {
+        metadata: { name, namespace: "sandboxes" },
+        involvedObject: { kind: "Pod", ...pod.metadata },
+        reason: "FailedCreatePodSandBox",
+        lastTimestamp: `2026-01-02T03:0${minute}:00Z`,
+        message,
+      } as KubeObject & { metadata: { name: string } });
+    const said = async () =>
+      (await client.getSandbox({ sandboxId: testSandboxId })).sandbox?.status?.conditions[2]?.message;
+    const saying = (message: string) => until(cluster, message, async () => (await said()) === message);
+    await become("PodReadyToStartContainers", "False");
+    tell("a", 2, "Failed to create pod sandbox: no network");
+    await saying("node node-1 cannot start the containers yet: Failed to create pod sandbox: no network");
+    tell("b", 1, "Failed to create pod sandbox: older");
+    tell("c", 3, "Failed to create pod sandbox: no class");
+    await saying("node node-1 cannot start the containers yet: Failed to create pod sandbox: no class");
+    await become("PodReadyToStartContainers", "True");
+    await saying("node node-1 is starting the containers");
+  });
+
   /** A sandbox that ran and has lost its supervisor. */
   async function withoutSupervisor(prepare: (cluster: FakeCluster) => void) {
     const cluster = new FakeCluster();

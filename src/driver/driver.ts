@@ -24,7 +24,7 @@ import { Hub } from "./hub.ts";
 import { masterKidOf } from "./identity.ts";
 import { whileLeading } from "./leading-client.ts";
 import { OutageLog } from "./outage-log.ts";
-import { nodeRefusalOf, platformEventOf, podWithoutSecret, warningOf } from "./platform-events.ts";
+import { nodeRefusalOf, platformEventOf, podWithoutSecret, startTroubleOf, warningOf } from "./platform-events.ts";
 import { PolicyRepair } from "./policy-repair.ts";
 import { Reconciler } from "./reconciler.ts";
 import { RecordSeal } from "./record-seal.ts";
@@ -307,6 +307,8 @@ class KubernetesDriver implements Driver {
     if (pod !== undefined) this.#running?.reconciler.secretIsMissing(id, pod);
     const refusal = nodeRefusalOf(event);
     if (refusal !== undefined) this.#running?.reconciler.nodeRefuses(id, refusal);
+    const trouble = startTroubleOf(event);
+    if (trouble !== undefined) this.#running?.reconciler.cannotStartYet(id, trouble);
   }
 
   #tellForeignPod(sandboxId: string, { metadata: { name, namespace } }: Live<Pod>): void {

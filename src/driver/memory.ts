@@ -4,6 +4,7 @@ import type { ActedOn, LastSupervisor, RefusedReplacement, Rendered, Request } f
 import { actedOn } from "./changed-since.ts";
 import type { ClassMade } from "./class-made.ts";
 import { isGated, type Observed, releasedWith } from "./observed.ts";
+import type { StartTrouble } from "./platform-events.ts";
 import type { GenerationRecord } from "./record.ts";
 
 /** What is known of a sandbox only while this process lives. Losing it loses nothing: it is asked for or done again. */
@@ -18,6 +19,8 @@ export interface Memory {
   readonly missingSecrets: Set<string>;
   /** As in the plan. */
   readonly nodeRefusals: Map<string, string>;
+  /** As in the plan. */
+  readonly startTroubles: Map<string, StartTrouble>;
   readonly seen: Map<string, ActedOn>;
   /** As in the plan. */
   rendered: Rendered;
@@ -40,6 +43,7 @@ export function newMemory(): Memory {
     writtenSecrets: new Set(),
     missingSecrets: new Set(),
     nodeRefusals: new Map(),
+    startTroubles: new Map(),
     seen: new Map(),
     rendered: {},
     refusedReplacement: undefined,
@@ -53,12 +57,14 @@ export function newMemory(): Memory {
 
 /** Notes new Pods and forgets those that are gone: a sandbox may be started any number of times in one process. */
 export function keepToLivingPods(memory: Memory, observed: Observed): void {
-  const { writtenSecrets: written, missingSecrets: missing, nodeRefusals: refusals, seen, verified, restored } = memory;
+  const { writtenSecrets: written, missingSecrets: missing, seen, verified, restored } = memory;
+  const { nodeRefusals: refusals, startTroubles: troubles } = memory;
   const { resource, workloads, supervisors } = observed;
   const living = new Map([...workloads, ...supervisors].map((pod) => [pod.metadata.uid, pod]));
   for (const key of written) if (!living.has(key.slice(0, key.indexOf("/")))) written.delete(key);
   for (const uid of missing) if (!living.has(uid)) missing.delete(uid);
   for (const uid of refusals.keys()) if (!living.has(uid)) refusals.delete(uid);
+  for (const uid of troubles.keys()) if (!living.has(uid)) troubles.delete(uid);
   for (const uid of seen.keys()) if (!living.has(uid)) seen.delete(uid);
   for (const uid of verified.keys()) if (!living.has(uid)) verified.delete(uid);
   for (const uid of restored.keys()) if (!living.has(uid) && uid !== resource?.metadata.uid) restored.delete(uid);

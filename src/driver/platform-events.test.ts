@@ -1,7 +1,7 @@
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { describe, expect, test } from "vitest";
 import type { KubeEvent } from "../kube/index.ts";
-import { nodeRefusalOf, platformEventOf } from "./platform-events.ts";
+import { nodeRefusalOf, platformEventOf, startTroubleOf } from "./platform-events.ts";
 
 const about = { kind: "Pod", name: "os-workload-1", uid: "u" };
 const seconds = (minute: number) => `2026-01-02T03:${String(minute).padStart(2, "0")}:00Z`;
@@ -86,5 +86,35 @@ describe("what a node says of a Pod that it can never start", () => {
     ["a Pod without a UID", event(failed(ofHandler), { involvedObject: { kind: "Pod", name: "x" } })],
   ])("is not %s", (_what, other) => {
     expect(nodeRefusalOf(other)).toBeUndefined();
+  });
+});
+
+describe("what keeps a Pod's node from starting its containers", () => {
+  const event = (change: object = {}) =>
+    ({
+      metadata: { creationTimestamp: seconds(1) },
+      involvedObject: about,
+      reason: "FailedMount",
+      message: "MountVolume.SetUp failed",
+      ...change,
+    }) as unknown as KubeEvent;
+
+  test.each(["FailedCreatePodSandBox", "FailedCreatePodContainer", "FailedMount", "FailedAttachVolume"])(
+    "is an event of reason %s, with its sentence and when it was said last",
+    (reason) => {
+      const trouble = { podUid: "u", message: "MountVolume.SetUp failed" };
+      expect(startTroubleOf(event({ reason }))).toEqual({ ...trouble, atMs: Date.parse(seconds(1)) });
+      const again = event({ reason, lastTimestamp: seconds(2) });
+      expect(startTroubleOf(again)).toEqual({ ...trouble, atMs: Date.parse(seconds(2)) });
+    },
+  );
+
+  test.each([
+    ["another reason", { reason: "Failed" }],
+    ["another object", { involvedObject: { ...about, kind: "PersistentVolumeClaim" } }],
+    ["no sentence", { message: undefined }],
+    ["a Pod without a UID", { involvedObject: { kind: "Pod", name: "x" } }],
+  ])("is not %s", (_what, change) => {
+    expect(startTroubleOf(event(change))).toBeUndefined();
   });
 });

@@ -61,13 +61,43 @@ export function nodeRefusalOf({
   return { podUid: uid, what: `cannot run the workload in a user namespace of its own: ${words}` };
 }
 
-/** A Kubernetes Event as the gateway shows it. Events of the newer API have a count of 0, or none, and no last time. */
+/** What a node, or who attaches volumes to it, says of a Pod whose containers it cannot start yet. */
+export interface StartTrouble {
+  readonly podUid: string;
+  /** When it was said last; milliseconds since the epoch. */
+  readonly atMs: number;
+  readonly message: string;
+}
+
+/** All of them come before a Pod's first container, and nothing else tells of them; each is tried again. */
+const startTroubles: readonly string[] = [
+  "FailedCreatePodSandBox",
+  "FailedCreatePodContainer",
+  "FailedMount",
+  "FailedAttachVolume",
+];
+
+/** Why a Pod's node cannot start its containers yet; undefined for every other event. */
+export function startTroubleOf(event: KubeEvent): StartTrouble | undefined {
+  const { reason = "", message = "", involvedObject } = event;
+  const { kind, uid } = involvedObject;
+  if (kind !== "Pod" || uid === undefined || message === "" || !startTroubles.includes(reason)) return undefined;
+  return { podUid: uid, atMs: lastTimeOf(event)?.getTime() ?? 0, message };
+}
+
+/** Events of the newer API have no last time, but a series or the time of the only one. */
+function lastTimeOf({ series, lastTimestamp, eventTime, metadata }: KubeEvent): Date | undefined {
+  const at = series?.lastObservedTime ?? lastTimestamp ?? eventTime ?? metadata?.creationTimestamp;
+  return at === undefined || at === null ? undefined : new Date(at);
+}
+
+/** A Kubernetes Event as the gateway shows it. Events of the newer API have a count of 0, or none. */
 export function platformEventOf(event: KubeEvent): compute.DriverPlatformEvent {
-  const { involvedObject, metadata } = event;
-  const at = event.series?.lastObservedTime ?? event.lastTimestamp ?? event.eventTime ?? metadata?.creationTimestamp;
+  const { involvedObject } = event;
+  const at = lastTimeOf(event);
   const source = event.source?.component || event.reportingComponent || "kubernetes";
   return create(compute.DriverPlatformEventSchema, {
-    ...(at === undefined || at === null ? {} : { eventTime: timestampFromDate(new Date(at)) }),
+    ...(at === undefined ? {} : { eventTime: timestampFromDate(at) }),
     source,
     type: event.type ?? "Normal",
     reason: event.reason ?? "",

@@ -109,6 +109,15 @@ export function isOnSilentNode({ status }: Pod): boolean {
   );
 }
 
+/** Its node has made what the containers run in: whatever kept it from that is over. */
+export function hasSandbox({ status }: Pod): boolean {
+  const { conditions = [], initContainerStatuses = [], containerStatuses = [] } = status ?? {};
+  return (
+    conditions.some(({ type, status: is }) => type === "PodReadyToStartContainers" && is === "True") ||
+    [...initContainerStatuses, ...containerStatuses].some(({ state }) => state?.running ?? state?.terminated)
+  );
+}
+
 /**
  * Why a Pod does not get on, for the workload as for the supervisor; undefined while it just starts or runs, and while its containers have
  * ended and its node has not said yet whether it was the node that ended them.

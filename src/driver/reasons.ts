@@ -100,7 +100,7 @@ export const reasons = {
   // WorkloadReady.
   WorkloadRunning: entry(ready, "ok", "the workload container runs"),
   WaitingForScheduling: entry(ready, "waiting", "the Pod has no node yet"),
-  StartingContainers: entry(ready, "waiting", "the node is starting the containers"),
+  StartingContainers: entry(ready, "waiting", "the node is starting the containers, or says why it cannot yet"),
   PullingImage: entry(ready, "waiting", "an image cannot be pulled; the kubelet tries again"),
   NodeNotReady: entry(ready, "waiting", "the workload's node does not answer"),
   InvalidImageName: entry(ready, "failed", "an image name is invalid"),

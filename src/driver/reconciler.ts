@@ -14,7 +14,7 @@ import { leadsNoMore } from "./leading-client.ts";
 import { keepToLivingPods, type Memory, newMemory } from "./memory.ts";
 import { currentWorkload, isGoing, isRunning, type Observed, supervisorOf } from "./observed.ts";
 import { plan } from "./plan.ts";
-import { type NodeRefusal, warningOf } from "./platform-events.ts";
+import { type NodeRefusal, type StartTrouble, warningOf } from "./platform-events.ts";
 import { disruptionOf, troubleOf } from "./pod-trouble.ts";
 import type { Reason } from "./reasons.ts";
 import type { Failure, GenerationRecord } from "./record.ts";
@@ -167,6 +167,14 @@ export class Reconciler {
   /** A node says so of a Pod, which has no other one to go to. */
   nodeRefuses(sandboxId: string, { podUid, what }: NodeRefusal): void {
     this.#memoryOf(sandboxId).nodeRefusals.set(podUid, what);
+    this.wake(sandboxId);
+  }
+
+  /** Said of a Pod, which may still be started. Events come in no order: the latest counts. */
+  cannotStartYet(sandboxId: string, trouble: StartTrouble): void {
+    const { startTroubles } = this.#memoryOf(sandboxId);
+    if ((startTroubles.get(trouble.podUid)?.atMs ?? 0) > trouble.atMs) return;
+    startTroubles.set(trouble.podUid, trouble);
     this.wake(sandboxId);
   }
 

@@ -187,6 +187,58 @@ describe("what is said about a sandbox", () => {
     expect(refused("b".repeat(32))).toBe("CreatingPods");
   });
 
+  describe("what keeps a node from starting a Pod's containers", () => {
+    const sentence = 'Failed to create pod sandbox: RuntimeClass "x" not found';
+    const readyOf = (workload: object, supervisor: object, of: string) => {
+      const observed = testObserved(record, pods({ gated: false, ...workload }, { gated: false, ...supervisor }));
+      const startTroubles = new Map([[of, { message: sentence }]]);
+      return conditionsOf(observed, { request: undefined, startTroubles })[2];
+    };
+    const pending = { phase: "Pending" };
+    const begun = { ...pending, conditions: [{ type: "PodReadyToStartContainers", status: "True" }] };
+    const notYet = { ...pending, conditions: [{ type: "PodReadyToStartContainers", status: "False" }] };
+    const uids = { workload: "workload-uid", supervisor: "supervisor-uid" };
+
+    test("is said in its words, and of which Pod", () => {
+      for (const status of [pending, notYet]) {
+        expect(readyOf({ node: "a", status }, { node: "b", status }, uids.workload)).toEqual({
+          type: "WorkloadReady",
+          status: "False",
+          reason: "StartingContainers",
+          message: `node a cannot start the containers yet: ${sentence}`,
+        });
+      }
+      for (const status of [pending, runningStatus]) {
+        expect(readyOf({ node: "a", status }, { node: "b", status: pending }, uids.supervisor)).toMatchObject({
+          reason: "StartingContainers",
+          message: `supervisor Pod: node b cannot start the containers yet: ${sentence}`,
+        });
+      }
+    });
+
+    test.each<[string, object]>([
+      ["its node can start them", begun],
+      [
+        "one of them ran",
+        { ...pending, initContainerStatuses: [{ name: "stage", state: { terminated: { exitCode: 0 } } }] },
+      ],
+    ])("is not said any more once %s", (_when, status) => {
+      expect(readyOf({ node: "a", status }, { node: "b", status: pending }, uids.workload)?.message).toBe(
+        "node a is starting the containers",
+      );
+      const running = { node: "a", status: runningStatus };
+      expect(readyOf(running, { node: "b", status }, uids.supervisor)?.reason).toBe("WorkloadRunning");
+    });
+
+    test("is not said of a Pod that runs, nor of another one", () => {
+      const running = { node: "a", status: runningStatus };
+      expect(readyOf(running, { node: "b", status: runningStatus }, uids.workload)?.reason).toBe("WorkloadRunning");
+      expect(readyOf({ node: "a", status: pending }, { node: "b", status: pending }, "gone")?.message).toBe(
+        "node a is starting the containers",
+      );
+    });
+  });
+
   test("an unschedulable Pod's message says which Pod and what is missing", () => {
     const observed = testObserved(
       record,

@@ -1,4 +1,4 @@
-import type { Pod } from "../kube/index.ts";
+import type { Live, Pod } from "../kube/index.ts";
 import type { PlanMemory, RefusedReplacement } from "./action.ts";
 import {
   agentStatus,
@@ -13,7 +13,7 @@ import {
   type Observed,
   supervisorOf,
 } from "./observed.ts";
-import { awaitsLastPhase, isOnSilentNode, schedulingTrouble, troubleOf } from "./pod-trouble.ts";
+import { awaitsLastPhase, hasSandbox, isOnSilentNode, schedulingTrouble, troubleOf } from "./pod-trouble.ts";
 import { type ConditionType, conditionTypes, type Reason, reasonClass } from "./reasons.ts";
 import type { GenerationRecord } from "./record.ts";
 import { controllerError } from "./refusal.ts";
@@ -31,10 +31,10 @@ const silentAfterMs = 10_000;
 /** What the driver says about a sandbox: always the three conditions, in their order. */
 export function conditionsOf(
   observed: Observed,
-  memory: Pick<PlanMemory, "request" | "refusedReplacement"> = { request: undefined },
+  memory: Pick<PlanMemory, "request" | "refusedReplacement" | "startTroubles"> = { request: undefined },
 ): Condition[] {
   const { resource, record } = observed;
-  const { request, refusedReplacement } = memory;
+  const { request, refusedReplacement, startTroubles } = memory;
   if (resource === undefined || isGoing(observed)) {
     return everywhere("Deleting", heldPod(observed) ?? "the sandbox is being deleted");
   }
@@ -58,7 +58,8 @@ export function conditionsOf(
   }
   // One of a former generation says nothing about this one.
   const isOfThis = refusedReplacement?.of.startsWith(`${record.record.generation.id}/`) === true;
-  return running(observed, record.record, isOfThis ? refusedMessage(refusedReplacement) : undefined);
+  const refused = isOfThis ? refusedMessage(refusedReplacement) : undefined;
+  return running(observed, record.record, refused, startTroubles);
 }
 
 /** What is said of Pods is what is seen of them; the record that would say what they should be is not there. */
@@ -119,7 +120,12 @@ function refusedMessage({ failure }: RefusedReplacement): string {
   return `the next supervisor, for which an agent that runs waits frozen, is asked for again within supervisor_replacement.window_seconds: ${failure.message}`;
 }
 
-function running(observed: Observed, record: GenerationRecord, refused: string | undefined): Condition[] {
+function running(
+  observed: Observed,
+  record: GenerationRecord,
+  refused: string | undefined,
+  startTroubles: PlanMemory["startTroubles"],
+): Condition[] {
   const workload = currentWorkload(observed, record);
   const supervisor = supervisorOf(observed, record);
   const admitted = admission(observed, record, workload, supervisor);
@@ -131,7 +137,7 @@ function running(observed: Observed, record: GenerationRecord, refused: string |
       waiting("Scheduled", "WaitingForAdmission", message),
       workload === undefined
         ? waiting("WorkloadReady", "WaitingForScheduling", message)
-        : readiness(observed, workload, supervisor, false),
+        : readiness(observed, workload, supervisor, { isPlaced: false, startTroubles }),
     ];
   }
   if (admitted.status === "False" || workload === undefined) {
@@ -151,7 +157,8 @@ function running(observed: Observed, record: GenerationRecord, refused: string |
     ];
   }
   const scheduled = scheduling(workload, supervisor);
-  return [admitted, scheduled, readiness(observed, workload, supervisor, scheduled.status === "True")];
+  const isPlaced = scheduled.status === "True";
+  return [admitted, scheduled, readiness(observed, workload, supervisor, { isPlaced, startTroubles })];
 }
 
 function admission(observed: Observed, record: GenerationRecord, workload?: Pod, supervisor?: Pod): Condition {
@@ -200,7 +207,13 @@ function scheduling(workload: Pod, supervisor: Pod | undefined): Condition {
   return yes("Scheduled", "Scheduled", `workload on node ${one}, supervisor on node ${other}`);
 }
 
-function readiness({ cluster }: Observed, workload: Pod, supervisor: Pod | undefined, isPlaced: boolean): Condition {
+function readiness(
+  { cluster }: Observed,
+  workload: Live<Pod>,
+  supervisor: Live<Pod> | undefined,
+  known: { readonly isPlaced: boolean; readonly startTroubles: PlanMemory["startTroubles"] },
+): Condition {
+  const { isPlaced, startTroubles } = known;
   const trouble = troubleOf(workload);
   if (trouble !== undefined) return waiting("WorkloadReady", trouble.reason, trouble.message);
   if (awaitsLastPhase(workload)) {
@@ -217,13 +230,28 @@ function readiness({ cluster }: Observed, workload: Pod, supervisor: Pod | undef
     const reason = isWaitedOut ? "StartingContainers" : supervisorTrouble.reason;
     return waiting("WorkloadReady", reason, `supervisor Pod: ${supervisorTrouble.message}`);
   }
+  const saidOfStart =
+    startMessage(workload, startTroubles) ?? startMessage(supervisor, startTroubles, "supervisor Pod: ");
+  if (saidOfStart !== undefined) return waiting("WorkloadReady", "StartingContainers", saidOfStart);
   const isUp = agentStatus(workload)?.state?.running !== undefined;
-  if (isUp && !isEnding(workload as Parameters<typeof isEnding>[0], cluster)) {
+  if (isUp && !isEnding(workload, cluster)) {
     return yes("WorkloadReady", "WorkloadRunning", "the workload container runs");
   }
   return isPlaced || isScheduled(workload)
     ? waiting("WorkloadReady", "StartingContainers", `node ${workload.spec?.nodeName} is starting the containers`)
     : waiting("WorkloadReady", "WaitingForScheduling", "the workload Pod has no node yet");
+}
+
+/** What keeps a Pod's node from starting its containers, until it can. */
+function startMessage(
+  pod: Live<Pod> | undefined,
+  troubles: PlanMemory["startTroubles"],
+  whose = "",
+): string | undefined {
+  if (pod === undefined || !isScheduled(pod) || hasSandbox(pod)) return undefined;
+  const trouble = troubles?.get(pod.metadata.uid);
+  if (trouble === undefined) return undefined;
+  return `${whose}node ${pod.spec?.nodeName} cannot start the containers yet: ${trouble.message}`;
 }
 
 function everywhere(reason: Reason, message: string): Condition[] {
