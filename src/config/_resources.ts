@@ -42,7 +42,7 @@ export const oneAmount =
   "as Kubernetes wants it of all but cpu, memory and ephemeral-storage; remove the request, or set its limit to the same";
 
 /** Of what a device plugin hands out nobody gets a part. */
-const wholeNumberForm = 'a whole number such as "1" of an extended resource';
+export const wholeNumberForm = 'a whole number such as "1" of an extended resource';
 
 /** The schema of a `*_resources` table. */
 export function resources(defaults: Resources, options: { readonly minimumMemoryLimit?: string } = {}) {

@@ -35,6 +35,7 @@ export {
   oneAmount,
   overcommittable,
   supervisorDefaults,
+  wholeNumberForm,
 } from "./_resources.ts";
 export { type AppliesAt, type SettingHelp, setting } from "./_setting.ts";
 export { isDuration, parseDuration } from "./duration.ts";
@@ -44,7 +45,14 @@ export { gatewayConfigSchema, type JsonSchema, jsonSchemaOf } from "./json-schem
 export { defaultRegistry, greatestId, type KubernetesSettings, kubernetesSchema } from "./kubernetes.ts";
 export { nearest } from "./nearest.ts";
 export { parseSettings, type SettingOverride, type SettingsErrorReason, type SettingsPurpose } from "./parse.ts";
-export { compareQuantities, isQuantity, parseQuantity, positiveQuantityPattern, quantityPattern } from "./quantity.ts";
+export {
+  compareQuantities,
+  isQuantity,
+  parseQuantity,
+  positiveQuantityPattern,
+  quantityPattern,
+  wholeQuantityPattern,
+} from "./quantity.ts";
 export { settingsReference } from "./reference.ts";
 export { settingsWithReservedKeys } from "./reserved-keys.ts";
 export {

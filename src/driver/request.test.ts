@@ -330,6 +330,10 @@ describe("driver_config", () => {
       { containers: { agent: { resources: { requests: { cpu: "2" }, limits: { cpu: "1" } } } } },
       `${root}.containers.agent.resources.requests.cpu`,
     ],
+    [
+      { containers: { agent: { resources: { limits: { "nvidia.com/gpu": "0.5" } } } } },
+      `${root}.containers.agent.resources.limits.nvidia.com/gpu`,
+    ],
     [{ pod: { runtime_class_name: "Not A Name" } }, `${root}.pod.runtime_class_name`],
     [{ pod: [] }, `${root}.pod`],
   ])("refuses %j by its path", (driverConfig, field) => {

@@ -13,6 +13,8 @@ import {
   overcommittable,
   positiveQuantityPattern,
   reservedPrefixes,
+  wholeNumberForm,
+  wholeQuantityPattern,
 } from "../config/index.ts";
 import { mergeResources, publicNamePattern, type SandboxSpec, sandboxIdPattern } from "../manifests/index.ts";
 import type { compute } from "../wire/index.ts";
@@ -212,6 +214,12 @@ function resourcesOf(
       fieldOf(`requests.${name}`),
       `${request} has to be its limit as well, ${oneAmount}`,
     );
+  }
+  for (const [kind, amounts] of Object.entries({ requests, limits })) {
+    for (const [name, amount] of Object.entries(amounts)) {
+      const isWhole = !name.includes("/") || wholeQuantityPattern.test(amount);
+      problems.check(isWhole, fieldOf(`${kind}.${name}`), `${amount} is not ${wholeNumberForm}`);
+    }
   }
   const { memory } = limits;
   problems.check(
