@@ -52,7 +52,7 @@ describe("both Pods of a pair that ran go at once, and another workload is made"
     expect(await endOf(cluster)).toMatchObject({
       intent: "failed",
       reason: "WorkloadDeleted",
-      message: `the workload Pod was deleted by somebody else; ${kept}`,
+      message: `somebody else deleted the workload Pod, or suspended its Sandbox; ${kept}`,
     });
   });
 });

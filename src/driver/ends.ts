@@ -64,7 +64,10 @@ export function endOfPair(
   return deleted(troubled.find(({ metadata }) => metadata.uid === peerUid));
 }
 
-function deleted(last: Live<Pod> | undefined, how = "the workload Pod was deleted by somebody else"): Failure {
+function deleted(
+  last: Live<Pod> | undefined,
+  how = "somebody else deleted the workload Pod, or suspended its Sandbox",
+): Failure {
   const disruption = last && disruptionOf(last);
   return {
     condition: "WorkloadReady",
