@@ -53,6 +53,7 @@ describe("a generation record that somebody damages while the sandbox runs", () 
       );
       await expect(client.startSandbox({ ...byId, generationId: "g2" })).rejects.toMatchObject({
         code: "failed-precondition",
+        message: expect.stringMatching(/^annotation openshell.ai\/generation .*delete it and create it anew$/),
         details: { reason: "RecordUnreadable" },
       });
       expect(recordOf()).toBe(left);

@@ -343,7 +343,8 @@ export class Executor {
     } catch (error) {
       const failure = writeFailure(what, error);
       if (failure === undefined) throw error;
-      this.#options.log.warn({ err: error, reason: failure.reason }, failure.message);
+      // Which has the API server's own words.
+      this.#options.log.warn({ reason: failure.reason }, failure.message);
       return failure;
     }
   }

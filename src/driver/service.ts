@@ -11,7 +11,7 @@ import { isEnding, isGoing, isReleased, isTerminal, type Observed, sandboxIdOf }
 import { reasonClass } from "./reasons.ts";
 import { type GenerationRecord, generationIdFor, requireRoom } from "./record.ts";
 import { checkStillAllowed, sandboxSpecOf, withSupervisorUid } from "./request.ts";
-import { conditionsOf } from "./status.ts";
+import { conditionsOf, remedyWithoutRecord } from "./status.ts";
 import type { DriverOptions, Running } from "./types.ts";
 
 export interface ServiceOptions {
@@ -101,7 +101,7 @@ export function computeDriver({
     if (observed.record?.ok !== true) {
       throw new OpenShellError(
         "failed-precondition",
-        observed.record?.problem ?? "the sandbox has no generation record",
+        `${observed.record?.problem ?? "the sandbox has no generation record"}; ${remedyWithoutRecord}`,
         {
           reason: "RecordUnreadable",
         },

@@ -62,19 +62,21 @@ export function conditionsOf(
   return running(observed, record.record, refused, startTroubles);
 }
 
+/** What is left to do with a sandbox whose record cannot be read. */
+export const remedyWithoutRecord = "the sandbox cannot be started any more: delete it and create it anew";
+
 /** What is said of Pods is what is seen of them; the record that would say what they should be is not there. */
 function withoutRecord({ resource, record, workloads, supervisors }: Observed): Condition[] {
   const problem = record?.ok === false ? record.problem : "no record";
-  const remedy = "the sandbox cannot be started any more: delete it and create it anew";
   const isRunningOn = resource !== undefined && isRunning(resource);
   if (!isRunningOn && workloads.length + supervisors.length === 0) {
-    return everywhere("Stopped", `stopped; ${problem}; ${remedy}`);
+    return everywhere("Stopped", `stopped; ${problem}; ${remedyWithoutRecord}`);
   }
   const isLeft = isRunningOn && record?.ok === false && record.wasReadable !== true;
   const pods = isLeft
     ? "its Pods run on and nothing watches over them, until it is stopped or deleted"
     : "its Pods are being ended";
-  const message = `${problem}; ${pods}; ${remedy}`;
+  const message = `${problem}; ${pods}; ${remedyWithoutRecord}`;
   return conditionTypes.map((type) =>
     type === "PodsAdmitted"
       ? waiting(type, "RecordUnreadable", message)
