@@ -1167,6 +1167,24 @@ test("policies that a controller deletes each time are made again less and less 
   expect(made, "two in each pass").toBeLessThan(15);
 }, 20_000);
 
+test("a delete whose answer was lost, and whose end the watch told meanwhile, comes to its end when it is asked for again", async () => {
+  const cluster = new FakeCluster();
+  const { client, driver } = await driverOn(cluster);
+  await during(cluster, driver, client.createSandbox({ sandbox: asked }));
+  let isCut = true;
+  cluster.beforeWrite = ({ resource }) => {
+    if (isCut && resource === "sandboxes") throw new OpenShellError("unavailable", "socket hang up");
+  };
+  await expect(client.deleteSandbox({ sandboxId: testSandboxId })).rejects.toThrow("socket hang up");
+  for (const resource of cluster.all<AgentSandbox>("sandboxes")) cluster.forget("sandboxes", resource);
+  for (const pod of cluster.all<Pod>("pods")) cluster.forget("pods", pod);
+  // What has vanished may live on with other labels, and is looked for by a write, which is lost as well.
+  await cluster.settle();
+  isCut = false;
+  await during(cluster, driver, client.deleteSandbox({ sandboxId: testSandboxId }));
+  await expect(client.getSandbox({ sandboxId: testSandboxId })).rejects.toMatchObject({ code: "not-found" });
+});
+
 describe("a cluster that does not answer", () => {
   test("when the driver starts is asked until it does", async () => {
     const cluster = new FakeCluster();

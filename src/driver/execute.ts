@@ -177,8 +177,10 @@ export class Executor {
     overlay.markDeleted(uid);
     try {
       const deletion = client.delete(resource, namespace, name, { preconditions: { uid } });
-      await ignoring((error) => isNotFound(error) || isConflict(error), deletion);
+      await ignoring(isConflict, deletion);
     } catch (error) {
+      // An earlier one was accepted, and its answer lost: a watch may have told of the end since, as of something that nobody deleted.
+      if (isNotFound(error)) return overlay.notFound(uid);
       overlay.unmarkDeleted(uid);
       throw error;
     }

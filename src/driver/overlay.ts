@@ -78,6 +78,11 @@ export class WriteOverlay {
     this.#departed.set(object.metadata.uid, { sandboxId, plural, object });
   }
 
+  /** The API server knows no object of its name. One that a watch still shows goes from that in a moment. */
+  notFound(uid: string): void {
+    if (this.#departed.has(uid)) this.gone(uid);
+  }
+
   /** Those of a sandbox, as they were last seen. */
   departed<T extends KubeObject>(sandboxId: string, plural: string): Live<T>[] {
     return [...this.#departed.values()]
