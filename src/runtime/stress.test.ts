@@ -187,7 +187,8 @@ int main(int argc, char **argv) {
   char byte;
   (void)argc;
   signal(SIGIO, SIG_IGN);
-  if (fcntl(open(argv[1], O_RDWR), F_SETLEASE, F_WRLCK) < 0) return 1;
+  // Not for writing: at its end the lease would be gone a moment before that, and who waits for it be told that the file is busy.
+  if (fcntl(open(argv[1], O_RDONLY), F_SETLEASE, F_WRLCK) < 0) return 1;
   puts("held");
   fflush(stdout);
   return read(0, &byte, 1) < 0;
