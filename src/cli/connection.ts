@@ -1,7 +1,14 @@
 /** From the choice of a gateway to a client of it, and from gRPC's failures to sentences a user can act on. */
 import { type ChannelCredentials, credentials } from "@grpc/grpc-js";
 import { hasCode, OpenShellError } from "../common/errors.ts";
-import { type CallOptions, type Client, createChannel, grpcClient, openshell } from "../wire/index.ts";
+import {
+  type CallOptions,
+  type Client,
+  createChannel,
+  grpcClient,
+  lastConnectionError,
+  openshell,
+} from "../wire/index.ts";
 import { type Bearer, givenBearer, storedBearer } from "./bearer.ts";
 import {
   configDirectory,
@@ -270,7 +277,7 @@ const connectionLost =
 
 /** A wrong scheme shows in no other words than that. */
 function closedAtOnce({ message }: OpenShellError): string {
-  const last = /Last error: (?:Error: )?(.+?)\.? Resolution note:/s.exec(message)?.[1];
+  const last = lastConnectionError(message);
   const sentence = "the connection was closed; does its endpoint begin with https:// (TLS) or http:// (none)?";
   return last === undefined ? sentence : `${sentence} (${last})`;
 }

@@ -6,7 +6,7 @@ import { failuresAfter, sleep } from "../common/async.ts";
 import { cut, longestText, longestWord } from "../common/cut.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
-import { boundary, type Client, createChannel, grpcClient } from "../wire/index.ts";
+import { boundary, type Client, createChannel, grpcClient, lastConnectionError } from "../wire/index.ts";
 import { channelOptions } from "./_channel-options.ts";
 import type { SupervisorSettings } from "./settings.ts";
 import type { BoundaryLink, End, EndReason } from "./state.ts";
@@ -257,12 +257,9 @@ type Outcome =
       readonly message: string;
     };
 
-/**
- * A connection that could not be made in a sentence of ours: users read it in the condition SupervisorConnected. grpc-js 1.14 puts what
- * the system said between "No connection established. Last error: " and a note of its resolver, which is empty for an address.
- */
+/** A connection that could not be made in a sentence of ours: users read it in the condition SupervisorConnected. */
 function whyUnreachable(message: string): string {
-  const last = /^No connection established\. Last error: (?:Error: )?(.*?)\.? Resolution note:/s.exec(message)?.[1];
+  const last = lastConnectionError(message);
   return last === undefined ? message : `cannot connect to the runtime: ${last}`;
 }
 

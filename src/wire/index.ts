@@ -11,5 +11,5 @@ export * as sandbox from "./gen/sandbox_pb.js";
 export { localClient } from "./local.ts";
 export type { CallContext, CallOptions, Client, Handler, Implementation } from "./rpc.ts";
 export { addService } from "./server.ts";
-export { codeOfStatus, fromServiceError, statusNumber, toServiceError } from "./status.ts";
+export { codeOfStatus, fromServiceError, lastConnectionError, statusNumber, toServiceError } from "./status.ts";
 export { createChannel, createServer } from "./transport.ts";

@@ -107,6 +107,11 @@ function roomFor(bytes: number): (...texts: readonly string[]) => boolean {
  */
 const resetCall = /^(Received RST_STREAM with code \d|Call cancelled$)/;
 
+/** What the system said of a connection that grpc-js 1.14 could not make, without what it puts around it; undefined in any other message. */
+export function lastConnectionError(message: string): string | undefined {
+  return /Last error: (?:Error: )?(.+?)\.? Resolution note:/s.exec(message)?.[1];
+}
+
 /** The OpenShellError a client sees for a gRPC failure. A call that was reset on its way is `unavailable`, as one whose connection was lost. */
 export function fromServiceError(error: ServiceError): OpenShellError {
   const code = resetCall.test(error.details) ? "unavailable" : codeOfStatus(error.code);
