@@ -1,7 +1,7 @@
 import { getEventListeners } from "node:events";
 import fc from "fast-check";
-import { describe, expect, it } from "vitest";
-import { AsyncQueue, abortable, backoffMs, failuresAfter, retry, withDeadline } from "./async.ts";
+import { describe, expect, it, vi } from "vitest";
+import { AsyncQueue, abortable, backoffMs, failuresAfter, retry, withDeadline, within } from "./async.ts";
 import { OpenShellError } from "./errors.ts";
 
 describe("backoff", () => {
@@ -62,6 +62,19 @@ describe("retry", () => {
     let calls = 0;
     const failing = retry(async () => Promise.reject(new Error(`call ${++calls}`)), { retryable: () => false });
     await expect(failing).rejects.toThrow("call 1");
+  });
+});
+
+describe("within", () => {
+  it("is what the work comes to in time, and else the error that is made then", async () => {
+    const late = vi.fn(() => new Error("late"));
+    await expect(within(Promise.resolve(1), 1_000, late)).resolves.toBe(1);
+    await expect(within(Promise.reject(new Error("its own")), 1_000, late)).rejects.toThrow("its own");
+    expect(late).not.toHaveBeenCalled();
+    const { promise, reject } = Promise.withResolvers<void>();
+    await expect(within(promise, 5, late)).rejects.toThrow("late");
+    // Of what comes of it later nobody hears.
+    reject(new Error("unheard"));
   });
 });
 

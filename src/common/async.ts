@@ -31,6 +31,21 @@ export async function abortable<T>(work: Promise<T>, signal: AbortSignal): Promi
   }
 }
 
+/**
+ * What `work` comes to, unless that takes longer than `ms`: then it goes on, and nobody hears of it. Holds one timer, and only so long, which
+ * a signal of a deadline does until its time.
+ * @param late makes the error that is thrown then
+ */
+export async function within<T>(work: Promise<T>, ms: number, late: () => Error): Promise<T> {
+  const { promise: ended, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(late()), ms);
+  try {
+    return await Promise.race([work, ended]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /** Milliseconds of a clock that nobody sets, and a pause by it; another one is passed in by tests. */
 export interface Clock {
   now(): number;

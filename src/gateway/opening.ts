@@ -1,3 +1,4 @@
+import { within } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 
 /** How long a client has to say what a stream is for, in milliseconds. */
@@ -12,18 +13,10 @@ export async function openingOf<T>(
   what: string,
 ): Promise<{ readonly first: T; readonly rest: AsyncIterator<T> }> {
   const rest = messages[Symbol.asyncIterator]();
-  const late = Promise.withResolvers<never>();
-  const timer = setTimeout(() => {
-    late.reject(new OpenShellError("deadline-exceeded", `${what}: the first message did not come`));
-  }, openingTimeoutMs);
-  try {
-    const first = await Promise.race([rest.next(), late.promise]);
-    if (first.done === true)
-      throw new OpenShellError("invalid-argument", `${what}: the stream ended without a message`);
-    return { first: first.value, rest };
-  } finally {
-    clearTimeout(timer);
-  }
+  const late = () => new OpenShellError("deadline-exceeded", `${what}: the first message did not come`);
+  const first = await within(rest.next(), openingTimeoutMs, late);
+  if (first.done === true) throw new OpenShellError("invalid-argument", `${what}: the stream ended without a message`);
+  return { first: first.value, rest };
 }
 
 /** An iterator in the shape a for-await loop takes. */

@@ -1,5 +1,6 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { createChannel, services, tlsKeyHash } from "../boundary/index.ts";
+import { within } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import type { Logger } from "../common/log.ts";
 import { type boundary, type CallContext, type Implementation, statusNumber } from "../wire/index.ts";
@@ -179,17 +180,10 @@ function peerOf(context: CallContext): string {
 }
 
 async function firstWithin<T>(frames: AsyncIterator<T>, ms: number): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new OpenShellError("deadline-exceeded", `no first frame within ${ms} ms`)), ms);
-  });
-  try {
-    const first = await Promise.race([frames.next(), late]);
-    if (first.done === true) throw new OpenShellError("invalid-argument", "the call ended without a frame");
-    return first.value;
-  } finally {
-    clearTimeout(timer);
-  }
+  const late = () => new OpenShellError("deadline-exceeded", `no first frame within ${ms} ms`);
+  const first = await within(frames.next(), ms, late);
+  if (first.done === true) throw new OpenShellError("invalid-argument", "the call ended without a frame");
+  return first.value;
 }
 
 async function* dataOf(frames: AsyncIterator<boundary.ChannelFrame>): AsyncGenerator<Uint8Array, void, undefined> {

@@ -2,6 +2,7 @@ import type { EventEmitter } from "node:events";
 import type { ServerHttp2Stream } from "node:http2";
 import type { DescMethod, DescService } from "@bufbuild/protobuf";
 import type * as grpc from "@grpc/grpc-js";
+import { within } from "../common/async.ts";
 import { OpenShellError } from "../common/errors.ts";
 import { definitionOf, holdFew, type LooseHandler, pump, unimplemented } from "./_calls.ts";
 import type { CallContext, Implementation, Stream } from "./rpc.ts";
@@ -125,18 +126,10 @@ async function* messagesOf(call: AnyCall) {
  * takes its time
  */
 async function onlyMessageOf(call: AnyCall): Promise<unknown> {
-  const late = Promise.withResolvers<never>();
-  const timer = setTimeout(() => {
+  return await within(readOnly(call), requestTimeoutMs, () => {
     resetOnceAnswered(call);
-    late.reject(new OpenShellError("deadline-exceeded", "the request did not come to its end in time"));
-  }, requestTimeoutMs);
-  const message = readOnly(call);
-  message.catch(() => {});
-  try {
-    return await Promise.race([message, late.promise]);
-  } finally {
-    clearTimeout(timer);
-  }
+    return new OpenShellError("deadline-exceeded", "the request did not come to its end in time");
+  });
 }
 
 /** What grpc-js 1.14 has of a call and does not show. */
