@@ -57,16 +57,13 @@ export function newMemory(): Memory {
 
 /** Notes new Pods and forgets those that are gone: a sandbox may be started any number of times in one process. */
 export function keepToLivingPods(memory: Memory, observed: Observed): void {
-  const { writtenSecrets: written, missingSecrets: missing, seen, verified, restored } = memory;
-  const { nodeRefusals: refusals, startTroubles: troubles } = memory;
+  const { writtenSecrets: written, missingSecrets, nodeRefusals, startTroubles, seen, verified, restored } = memory;
   const { resource, workloads, supervisors } = observed;
   const living = new Map([...workloads, ...supervisors].map((pod) => [pod.metadata.uid, pod]));
   for (const key of written) if (!living.has(key.slice(0, key.indexOf("/")))) written.delete(key);
-  for (const uid of missing) if (!living.has(uid)) missing.delete(uid);
-  for (const uid of refusals.keys()) if (!living.has(uid)) refusals.delete(uid);
-  for (const uid of troubles.keys()) if (!living.has(uid)) troubles.delete(uid);
-  for (const uid of seen.keys()) if (!living.has(uid)) seen.delete(uid);
-  for (const uid of verified.keys()) if (!living.has(uid)) verified.delete(uid);
+  for (const known of [missingSecrets, nodeRefusals, startTroubles, seen, verified]) {
+    for (const uid of known.keys()) if (!living.has(uid)) known.delete(uid);
+  }
   for (const uid of restored.keys()) if (!living.has(uid) && uid !== resource?.metadata.uid) restored.delete(uid);
   for (const [uid, pod] of living) if (!seen.has(uid)) seen.set(uid, actedOn(pod));
   memory.lastSupervisor = supervisorNow(observed) ?? memory.lastSupervisor;

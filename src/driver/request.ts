@@ -326,9 +326,8 @@ function operatorsUid(settings: KubernetesSettings, namespace: NamespaceFacts): 
 
 /** The policy's number, else the identity's, and where it was said. */
 function asked(policys: string | undefined, field: string, identitys: string | undefined, otherField: string) {
-  const other = numeric(identitys);
-  const id = numeric(policys) ?? other;
-  return { id, field: id !== undefined && numeric(policys) === undefined ? otherField : field };
+  const [id, other] = [numeric(policys), numeric(identitys)];
+  return id === undefined && other !== undefined ? { id: other, field: otherField } : { id, field };
 }
 
 function numeric(text: string | undefined): number | undefined {
